@@ -74,10 +74,10 @@ def normalize_session_update(update: Mapping[str, Any] | str | bytes) -> Normali
     fields: Any = decode_json(update) if isinstance(update, str | bytes) else update
     if not isinstance(fields, Mapping):
         return Normalized("unrecognized-update", {"update": fields})
-    return normalize_own_update(dict(fields))
+    return normalize_in_place(dict(fields))
 
 
-def normalize_own_update(fields: dict[str, Any]) -> Normalized:
+def normalize_in_place(fields: dict[str, Any]) -> Normalized:
     """Do the same with an object that the caller gives up: it becomes the payload, uncopied."""
     name = fields.get("sessionUpdate")
     variant = _VARIANTS.get(name) if isinstance(name, str) else None
