@@ -78,7 +78,7 @@ def normalize_session_update(update: Mapping[str, Any] | str | bytes) -> Normali
 
 
 def normalize_in_place(fields: dict[str, Any]) -> Normalized:
-    """Do the same with an object that the caller gives up: it becomes the payload, uncopied."""
+    """Do the same without a copy: `fields` becomes the payload, so the caller must not use it."""
     name = fields.get("sessionUpdate")
     variant = _VARIANTS.get(name) if isinstance(name, str) else None
     if variant is None:

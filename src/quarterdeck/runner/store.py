@@ -24,7 +24,7 @@ from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.runner.agent_definitions import DefinitionStore
 from quarterdeck.runner.options import Retention
 from quarterdeck.runner.permissions import decisions
-from quarterdeck.runner.permissions.decisions import DecisionIndex
+from quarterdeck.runner.permissions.decision_index import DecisionIndex
 from quarterdeck.runner.prompts.store import PromptStore
 from quarterdeck.runner.schema import column_of, id_of_column
 from quarterdeck.storage.database import Database
