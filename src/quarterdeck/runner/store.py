@@ -23,7 +23,7 @@ from quarterdeck.errors import DatabaseFailed
 from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.runner.agent_definitions import DefinitionStore
 from quarterdeck.runner.options import Retention
-from quarterdeck.runner.permissions import decisions
+from quarterdeck.runner.permissions import decision_index
 from quarterdeck.runner.permissions.decision_index import DecisionIndex
 from quarterdeck.runner.prompts.store import PromptStore
 from quarterdeck.runner.schema import column_of, id_of_column
@@ -76,7 +76,7 @@ class RunnerStore:
             for session_id in session_ids:
                 column = column_of(session_id)
                 connection.execute("DELETE FROM prompts WHERE session_id = ?", (column,))
-                decisions.blank(connection, session_id)
+                decision_index.blank(connection, session_id)
 
         await self._database.write(change)
 
