@@ -4,9 +4,9 @@ runner.db belongs to the code that runs agents: prompts, decisions on permission
 definitions of agents that were started by command. What people own (devices, pairings, push
 subscriptions) is in hub.db. Neither side opens the other's file.
 
-`keep_tidy` removes ended prompts and settled decisions when their retention is over.
-The log of a session is not touched by this: its events stay until the
-session is deleted. What waits or runs is never removed, however old it is.
+`keep_tidy` removes ended prompts and settled decisions when their retention is over. It does not
+touch the log of a session, whose events stay until the session is deleted. What is pending or
+running is never removed, however old it is.
 """
 
 from __future__ import annotations
