@@ -13,9 +13,9 @@ from quarterdeck.hub.api.endpoint import (
     Body,
     EmptyBody,
     Endpoint,
-    even_if_log_fails,
     json_endpoint,
     not_found,
+    to_completion,
     unless_log_fails,
 )
 from quarterdeck.hub.hub import Hub
@@ -154,7 +154,7 @@ def agent_endpoints(hub: Hub) -> list[Endpoint]:
         json_endpoint(
             "admin",
             "POST /api/agents",
-            even_if_log_fails(log, api.spawn),
+            to_completion(log, api.spawn),
             "Start an agent by command",
             body=SpawnAgent,
             answer=AgentView,
@@ -194,7 +194,7 @@ def _one_agent(api: _Agents, log: LogHealth) -> list[Endpoint]:
         json_endpoint(
             "admin",
             "DELETE /api/agents/{id}",
-            even_if_log_fails(log, api.dispose),
+            to_completion(log, api.dispose),
             "Stop an agent; its sessions are kept",
             status=204,
             errors=(404,),

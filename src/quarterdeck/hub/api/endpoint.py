@@ -10,7 +10,7 @@ How a request reaches its handler, and the answer the client:
     make_router                 finds the endpoint by method and path (`hub/server` has the table)
     _scoped                     checks the scope of the device
     json_endpoint, json_app     decodes query and body, calls the handler, encodes what it returns
-    even_if_log_fails, …        around handlers that need the log: `hub/log_health`
+    to_completion, …            around handlers that need the log: `hub/log_health`
     hub/api/<feature>           the handler: calls the runner (`RunnerApi`)
 
 Bodies and queries of JSON endpoints are msgspec structs, checked once, here. They reject unknown
@@ -362,8 +362,8 @@ def unless_log_fails(log: LogHealth, handle: Handle) -> Handle:
     return lambda request: log.begin(lambda: handle(request))
 
 
-def even_if_log_fails(log: LogHealth, handle: Handle) -> Handle:
-    """Wrap a handler that ends or answers something: it runs to its end in any case."""
+def to_completion(log: LogHealth, handle: Handle) -> Handle:
+    """Wrap a handler that must not stop half-way, even if the log fails or the client leaves."""
     return lambda request: log.carry_out(lambda: handle(request))
 
 

@@ -14,10 +14,10 @@ from quarterdeck.hub.api.endpoint import (
     Body,
     Endpoint,
     Query,
-    even_if_log_fails,
     invalid,
     json_endpoint,
     not_found,
+    to_completion,
 )
 from quarterdeck.hub.hub import Hub
 from quarterdeck.hub.log_health import LogHealth
@@ -175,7 +175,7 @@ def _permissions(api: _Requests, log: LogHealth) -> list[Endpoint]:
         json_endpoint(
             "approve",
             "POST /api/permissions/{id}/answer",
-            even_if_log_fails(log, api.answer),
+            to_completion(log, api.answer),
             "Answer a permission request; the first answer counts",
             body=AnswerPermission,
             answer=RecordedDecision,
@@ -196,7 +196,7 @@ def _elicitations(api: _Requests, log: LogHealth) -> list[Endpoint]:
         json_endpoint(
             "approve",
             "POST /api/elicitations/{id}/answer",
-            even_if_log_fails(log, api.answer_elicitation),
+            to_completion(log, api.answer_elicitation),
             "Answer an elicitation; the first answer counts",
             body=AnswerElicitation,
             answer=RecordedDecision,

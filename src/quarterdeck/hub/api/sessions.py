@@ -15,10 +15,10 @@ from quarterdeck.hub.api.endpoint import (
     EmptyBody,
     Endpoint,
     Query,
-    even_if_log_fails,
     invalid,
     json_endpoint,
     not_found,
+    to_completion,
     unless_log_fails,
 )
 from quarterdeck.hub.hub import Hub
@@ -344,7 +344,7 @@ def _ending(api: _Sessions, log: LogHealth) -> list[Endpoint]:
         json_endpoint(
             "prompt",
             "POST /api/sessions/{id}/close",
-            even_if_log_fails(log, api.close),
+            to_completion(log, api.close),
             "Close a session; load opens it again",
             body=EmptyBody,
             answer=SessionOverview,
@@ -353,7 +353,7 @@ def _ending(api: _Sessions, log: LogHealth) -> list[Endpoint]:
         json_endpoint(
             "admin",
             "DELETE /api/sessions/{id}",
-            even_if_log_fails(log, api.delete),
+            to_completion(log, api.delete),
             "Delete a session and its log",
             status=204,
             errors=(404, 409, 424),
@@ -366,7 +366,7 @@ def _steering(api: _Sessions, log: LogHealth) -> list[Endpoint]:
         json_endpoint(
             "prompt",
             "POST /api/sessions/{id}/cancel",
-            even_if_log_fails(log, api.cancel),
+            to_completion(log, api.cancel),
             "Cancel the running turn; queued prompts stay",
             body=EmptyBody,
             answer=SessionOverview,
