@@ -3,7 +3,7 @@
 // page is closed. It never answers for the hub: calls to /api are not intercepted.
 import { keyStore } from './data/device_key.ts'
 import { Signer } from './data/signer.ts'
-import { isFile, storeShared, SHARE_PATH, SHARED, shellOf, type Note } from './worker.ts'
+import { isFile, storeShared, SHARE_PATH, SHARED, shellOf, type Note } from './sw_logic.ts'
 
 declare const self: ServiceWorkerGlobalScope
 

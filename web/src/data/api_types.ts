@@ -44,10 +44,6 @@ export interface AnswerPermission {
   reason?: string
 }
 
-export interface ApprovalList {
-  permissions: PermissionCard[]
-}
-
 export interface BrowserSubscription {
   endpoint: string
   keys: SubscriptionKeys
@@ -149,6 +145,8 @@ export interface ElicitationView {
   request: { [key: string]: unknown }
 }
 
+export type EmptyBody = Record<string, never>
+
 export interface Error {
   code: string
   message: string
@@ -222,8 +220,6 @@ export interface NonceAnswer {
   time: number
   signature: string
 }
-
-export type Nothing = Record<string, never>
 
 export interface OpenSession {
   cwd?: string | null
@@ -300,6 +296,10 @@ export interface PermissionCard {
   digest: string
   requestedAt: string
   expiresAt?: string
+}
+
+export interface PermissionList {
+  permissions: PermissionCard[]
 }
 
 export interface Policy {

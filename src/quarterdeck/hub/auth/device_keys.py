@@ -16,6 +16,7 @@ sends it neither proofs nor prompts.
 from __future__ import annotations
 
 import sqlite3
+import time
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +33,7 @@ from quarterdeck.hub.auth.p256 import (
     to_base64url,
 )
 from quarterdeck.hub.auth.request_signatures import NonceAndTime
+from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.storage.database import Database, Tables
 
 # ---- the key of the hub ------------------------------------------------------------------------
@@ -83,16 +85,17 @@ def _create(connection: sqlite3.Connection) -> None:
 
 def _end_cookies(connection: sqlite3.Connection) -> None:
     """End the browsers of earlier versions: their cookie was their token, sent to every port."""
+    at = iso_seconds(time.time())
     connection.execute(
         "INSERT INTO device_log (device_id, what, name, address, user_agent, at)"
-        " SELECT id, 'expired', name, last_address, user_agent, strftime('%Y-%m-%dT%H:%M:%SZ', 'now')"
-        " FROM devices WHERE revoked_at IS NULL AND id != ? AND user_agent LIKE 'Mozilla/%'",
-        (OWNER,),
+        " SELECT id, 'expired', name, last_address, user_agent, ? FROM devices"
+        " WHERE revoked_at IS NULL AND id != ? AND user_agent LIKE 'Mozilla/%'",
+        (at, OWNER),
     )
     connection.execute(
-        "UPDATE devices SET revoked_at = strftime('%Y-%m-%dT%H:%M:%SZ', 'now')"
+        "UPDATE devices SET revoked_at = ?"
         " WHERE revoked_at IS NULL AND id != ? AND user_agent LIKE 'Mozilla/%'",
-        (OWNER,),
+        (at, OWNER),
     )
 
 
