@@ -190,7 +190,7 @@ ACTING: Final[Mapping[str, str]] = {
     "bun": f"""{_PACKAGE_SCRIPTS} -e --eval -p --print -r --preload --require --bunfile --outdir
         --outfile --compile --import --cwd""",
     "npx": "-c --call --shell --node-options --prefix -p --package --registry --userconfig %dashes"
-    " %shelled %before",
+    " ~w %shelled %before",
     "bunx": "-p --package %shelled %before",
     "pip": """--target -t --prefix --root --src --index-url -i --extra-index-url --find-links -f
         --config-settings -C --global-option --build-option --install-option --python --log
@@ -270,7 +270,7 @@ ACTING: Final[Mapping[str, str]] = {
     "ansible": "-m -a -e -i --module-name --args --extra-vars --inventory --module-path -M",
     "aws": "--endpoint-url --profile --cli-input-json rm delete-object delete-bucket configure",
     # ---- languages
-    "python": "-c -i - ~WXm %before",
+    "python": "-c -i - --check-hash-based-pycs ~WXm %before",
     "pypy": "-c -i - ~WXm %before",
     "ipython": "-c -i --ext --profile-dir",
     "node": """-e -p -r -i --eval --print --require --import --loader --experimental-loader

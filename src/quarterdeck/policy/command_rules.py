@@ -140,6 +140,8 @@ class _Judge:
         written = (*command.writes, *_operands_written(command))
         if written and not self._may_write(written):
             return False
+        if any(".." in path.split("/") for path in written):
+            return False  # behind a link it may lead anywhere
         if words[0] == "export" and words[1:] and all(map(is_harmless_assignment, words[1:])):
             return True
         inner = without_wrapper(words)
@@ -163,7 +165,7 @@ class _Judge:
         acting = acting_words(command.words, has_open_word=command.has_open_word)
         inside = list(_commands_inside(command)) if may_run_another(command) else ()
         return any(
-            all(spells(pattern.text, each) for each in acting)
+            spells(pattern.text, acting)
             and all(self._allows_inner(pattern, inner, depth) for inner in inside)
             for pattern in matching
         )
@@ -175,10 +177,13 @@ class _Judge:
         if inner is None or inner.is_dynamic:
             return False
         words = tuple(word for word in inner.words if word != _UNSEEN)
-        if spells(pattern.text, (words[0],)):
-            acting = acting_words(words, has_open_word=inner.has_open_word)
-            return all(spells(pattern.text, each) for each in acting)
-        return self.allows(inner, depth + 1)
+        if depth > _DEEPEST or not spells(pattern.text, [(words[0],)]):
+            return self.allows(inner, depth + 1)
+        acting = acting_words(words, has_open_word=inner.has_open_word)
+        deeper = _commands_inside(inner) if may_run_another(inner) else ()
+        return spells(pattern.text, acting) and all(
+            self._allows_inner(pattern, each, depth + 1) for each in deeper
+        )
 
     def _stays(self, command: SimpleCommand) -> bool:
         """Return whether a change of folder stays in the workspace."""
