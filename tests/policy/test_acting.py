@@ -227,12 +227,22 @@ def test_a_pattern_may_begin_with_an_assignment() -> None:
         ("sudo rm x", "ask"),
         ("ls | xargs wc -l", "allow"),
         ("ls | xargs rm", "ask"),
+        ("printf -v PATH . && ls", "ask"),
+        ("command printf -v PATH . && ls", "ask"),
+        ("printf x && ls", "allow"),
+        ("read PATH < x && ls", "ask"),
+        ("getopts a PATH && ls", "ask"),
+        ("uniq x", "allow"),
+        ("uniq x PWN", "ask"),
+        ("uniq x out/y", "allow"),
+        ("echo x | tee out/../PWN", "ask"),
+        ("ls > out/../PWN", "ask"),
     ],
 )
 def test_what_changes_the_shell_or_runs_another_program_needs_more(
     line: str, decision: str
 ) -> None:
-    names = "ls cd echo tee bash python3 source . alias sudo apt xargs wc"
+    names = "ls cd echo tee bash python3 source . alias sudo apt xargs wc printf read getopts uniq"
     patterns = [each for name in names.split() for each in (f"{name}*", f"{name} *")]
     patterns.append("source venv/bin/activate")
     assert decided(line, *patterns, writes=("out/**",)) == decision

@@ -118,20 +118,27 @@ ACTING: Final[Mapping[str, str]] = {
         --dump-header --cookie-jar --output-dir --create-dirs --trace --trace-ascii --stderr
         --netrc-file --unix-socket --proxy -x --preproxy --doh-url --libcurl --etag-save --hsts
         --alt-svc --data-binary --data --data-raw --data-urlencode --form -F -d --json -b --cookie
-        --remote-header-name -J --quote -Q --engine --cert -E --key --write-out
+        --remote-header-name -J --quote -Q --expand-output --expand-config --expand-data
+        --expand-upload-file --ssl-sessions --engine --cert -E --key --write-out
         -w ~AHmruXyYzCPt +proto +progress-bar +http1.1 +http2 +compressed""",
     "wget": """-O -o -a -P -i -e --output-document --output-file --append-output --directory-prefix
         --input-file --execute --config --use-askpass --post-data --post-file --body-file
         --save-cookies --warc-file --rejected-log -x --force-directories --recursive -r -m --mirror
         --use-server-timestamps ~tTwQUA""",
     "nc": "-e -c -l --exec --sh-exec --lua-exec ~wpsiqx",
+    # ---- commands of shells
+    "printf": "-v",
+    "print": "-v -z -s -S",
     # ---- git
     "git": """-c -C -p --paginate --config-env --exec-path --git-dir --work-tree --namespace
         --super-prefix --attr-source --upload-pack
         difftool mergetool filter-branch filter-repo config daemon instaweb web--browse
         send-email credential fast-import shell upload-pack receive-pack upload-archive hook gui
         citool gitk for-each-repo maintenance fsmonitor--daemon remote-ext remote-fd svn p4
-        cvsserver cvsimport archimport request-pull imap-send http-backend bugreport %before""",
+        cvsserver cvsimport archimport request-pull imap-send http-backend bugreport
+        merge-index merge-one-file credential-store credential-cache fast-export index-pack mailinfo
+        mailsplit checkout-index send-pack fetch-pack http-push http-fetch cvsexportcommit
+        interpret-trailers unpack-file mergetool--lib difftool--helper %before""",
     "git diff": "--output --ext-diff -O --textconv --no-index",
     "git log": "--output --ext-diff -O --textconv ~nGSL",
     "git show": "--output --ext-diff -O --textconv ~nGSL",

@@ -45,10 +45,10 @@ WriteCheck: TypeAlias = Callable[[Sequence[str]], bool]
 _PROGRAM: Final = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+-]*|\[|:")
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
 _SPELLED_WHOLE: Final = names(
-    """. source alias unalias export unset set shopt setopt unsetopt emulate enable disable hash
-    unhash rehash trap autoload functions zmodload zstyle zle zcompile zparseopts vared sched
-    bindkey bind compgen complete compopt mapfile readarray history fc umask ulimit popd dirs
-    global chroot nsenter unshare"""
+    """. source read getopts alias unalias export unset set shopt setopt unsetopt emulate enable
+    disable hash unhash rehash trap autoload functions zmodload zstyle zle zcompile zparseopts
+    vared sched bindkey bind compgen complete compopt mapfile readarray history fc umask
+    ulimit popd dirs global chroot nsenter unshare"""
 )
 _MOVES: Final = frozenset({"cd", "pushd", "chdir"})
 _FEEDERS: Final = frozenset({"xargs", "parallel"})
@@ -59,6 +59,8 @@ _INTERPRETERS: Final = names(
 _RUN_INPUT: Final = names("""psql mysql sqlite3 ed ex ssh at batch gdb ftp sftp su""")
 """Programs that run commands of their input, whatever their arguments are."""
 _NO_FILE: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
+_WRITES_OPERANDS: Final = {"tee": 0, "uniq": 1, "xxd": 1}
+"""Programs that write to their arguments, from this one on: `uniq a b` writes `b`."""
 _UNSEEN: Final = "\x00"
 """Stands for arguments that a command gets when it runs."""
 _DEEPEST: Final = 4  # programs that run each other
@@ -220,12 +222,14 @@ def _assigns(pattern: CommandPattern, command: SimpleCommand) -> bool:
     return pattern.assignments.issuperset(others) and pattern.assignments <= given
 
 
-def _operands_written(command: SimpleCommand) -> Iterator[str]:
-    """Yield the files that a command writes because they are its arguments."""
-    if program_of(command) == "tee":
-        for word in command.words[1:]:
-            if not word.startswith("-") and word not in _NO_FILE:
-                yield word
+def _operands_written(command: SimpleCommand) -> Sequence[str]:
+    """Return the files that a command writes because they are its arguments."""
+    first = _WRITES_OPERANDS.get(program_of(command))
+    if first is None:
+        return ()
+    words = command.words[1:]
+    operands = [word for word in words if not word.startswith("-") and not word.isdecimal()]
+    return [word for word in operands[first:] if word not in _NO_FILE]
 
 
 def _runs_input(command: SimpleCommand) -> bool:
