@@ -236,6 +236,11 @@ def test_a_pattern_may_begin_with_an_assignment() -> None:
         ("uniq x PWN", "ask"),
         ("uniq x out/y", "allow"),
         ("echo x | tee out/../PWN", "ask"),
+        ("echo x | tee -", "ask"),
+        ("echo x | tee 1", "ask"),
+        ("echo x | tee -- -x", "ask"),
+        ("echo x | tee -a out/x", "allow"),
+        ("echo x | tee /dev/null", "allow"),
         ("ls > out/../PWN", "ask"),
     ],
 )

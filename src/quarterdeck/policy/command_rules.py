@@ -228,8 +228,11 @@ def _operands_written(command: SimpleCommand) -> Sequence[str]:
     if first is None:
         return ()
     words = command.words[1:]
-    operands = [word for word in words if not word.startswith("-") and not word.isdecimal()]
-    return [word for word in operands[first:] if word not in _NO_FILE]
+    end = words.index("--") if "--" in words else len(words)
+    operands = [each for each in words[:end] if each == "-" or not each.startswith("-")]
+    if first:  # numbers are values of options
+        operands = [each for each in operands if not each.isdecimal()]
+    return [each for each in (*operands, *words[end + 1 :])[first:] if each not in _NO_FILE]
 
 
 def _runs_input(command: SimpleCommand) -> bool:
