@@ -101,7 +101,7 @@ ACTING: Final[Mapping[str, str]] = {
     "xargs": "-a --arg-file --process-slot-var --open-tty ~nPLdEsI %before",
     "parallel": "--arg-file -a --joblog --results --sshlogin -S --tmpdir --profile -J",
     "watch": "-x --exec ~n %before",
-    "time": "-o -a --output --append ~f %before",
+    "time": "-o -a -p --output --append ~f %before",
     "script": "-c --command -O -B -T --log-out --log-io --log-timing",
     "strace": "-o -E --output",
     "ltrace": "-o -F --output",
@@ -128,6 +128,7 @@ ACTING: Final[Mapping[str, str]] = {
     "nc": "-e -c -l --exec --sh-exec --lua-exec ~wpsiqx",
     # ---- commands of shells
     "printf": "-v",
+    "command": "-p %before",
     "print": "-v -z -s -S",
     # ---- git
     "git": """-c -C -p --paginate --config-env --exec-path --git-dir --work-tree --namespace

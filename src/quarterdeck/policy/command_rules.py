@@ -228,11 +228,15 @@ def _operands_written(command: SimpleCommand) -> Sequence[str]:
     if first is None:
         return ()
     words = command.words[1:]
-    end = words.index("--") if "--" in words else len(words)
-    operands = [each for each in words[:end] if each == "-" or not each.startswith("-")]
-    if first:  # numbers are values of options
-        operands = [each for each in operands if not each.isdecimal()]
-    return [each for each in (*operands, *words[end + 1 :])[first:] if each not in _NO_FILE]
+    operands: list[str] = []
+    has_ended = False
+    for word in words:
+        if has_ended or word == "-" or not word.startswith("-"):
+            is_value = bool(first) and word.isdecimal()  # of an option
+            operands += [] if is_value else [word]
+            has_ended = has_ended or (bool(first) and not is_value)
+        has_ended = has_ended or word == "--"
+    return [each for each in operands[first:] if each not in _NO_FILE]
 
 
 def _runs_input(command: SimpleCommand) -> bool:
