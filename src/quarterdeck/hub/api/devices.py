@@ -82,7 +82,7 @@ class NonceAnswer(Struct, frozen=True, kw_only=True, rename="camel"):
 
     nonce: str
     time: int
-    """Milliseconds of the hub's own clock, which begins at its start."""
+    """Milliseconds of the hub's own clock, which begins anew at each start."""
     signature: str
     """With the key of the hub, over `quarterdeck-hub-1`, the origin of the page, the challenge, the
     nonce and the time, joined by line feeds."""
