@@ -27,7 +27,6 @@ from quarterdeck.hub.api.endpoint import (
     read_query,
     refusal,
 )
-from quarterdeck.hub.api.validation import describe_mismatch
 from quarterdeck.hub.auth.device import OWNER, SCOPE_KEY, Device, Scope
 from quarterdeck.hub.auth.device_keys import verified_key
 from quarterdeck.hub.auth.device_store import DeviceEvent
@@ -40,7 +39,7 @@ from quarterdeck.hub.auth.pairing import (
     pairing_link,
 )
 from quarterdeck.hub.auth.pairing_store import Pairing
-from quarterdeck.jsontext import encode_json
+from quarterdeck.jsontext import describe_mismatch, encode_json
 
 logger = logging.getLogger(__name__)
 
