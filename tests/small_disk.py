@@ -19,13 +19,13 @@ class SmallDisk:
 
     def __init__(self, folder: Path, *, is_mounted: bool) -> None:
         self.folder = folder
-        self._is_mounted = is_mounted
+        self.is_mounted = is_mounted
         self._filler = folder / "filler"
         self._limits = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def fill(self) -> None:
         """Use up all space; small writes may still find some in files that they have."""
-        if not self._is_mounted:
+        if not self.is_mounted:
             resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES, self._limits[1]))
             return
         with self._filler.open("ab", buffering=0) as filler:
@@ -38,6 +38,9 @@ class SmallDisk:
     def free(self) -> None:
         """Make room again."""
         self._filler.unlink(missing_ok=True)
+        if self.is_mounted:
+            larger = ["mount", "-o", f"remount,size={16 * DISK_BYTES}", str(self.folder)]
+            subprocess.run(larger, check=True, capture_output=True)
         resource.setrlimit(resource.RLIMIT_FSIZE, self._limits)
 
 
