@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from quarterdeck.host.capabilities import FsHandler, TerminalHandler, check_terminal
 from quarterdeck.host.checks import config_invalid
-from quarterdeck.host.requests.permissions import OnPermission
+from quarterdeck.host.requests.permissions import FindDecision, OnPermission
 from quarterdeck.host.secrets import Inherit
 from quarterdeck.machine import DefaultFsHandler
 from quarterdeck.protocol import AgentDefinition
@@ -58,6 +58,7 @@ class HostOptions:
     elicitation: Sequence[ElicitationMode] | None = None
     inherit: Inherit | None = None
     on_permission: OnPermission | None = None
+    find_decision: FindDecision | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +82,9 @@ class ResolvedHostOptions:
     process, without the tokens of Quarterdeck."""
     on_permission: OnPermission | None = None
     """Decides permission requests before they are published; by default all become pending."""
+    find_decision: FindDecision | None = None
+    """Returns how a permission request that a log leaves open was decided, if that is known: the
+    outcome, and who or what decided. By default such requests are superseded."""
 
 
 def resolve_host_options(
@@ -210,6 +214,13 @@ def _check_on_permission(value: Any) -> OnPermission:
     return hook
 
 
+def _check_find_decision(value: Any) -> FindDecision:
+    if not callable(value):
+        raise config_invalid("findDecision must be a function of a session and a request")
+    find: FindDecision = value
+    return find
+
+
 _CHECKS: dict[str, Any] = {
     "restart": _check_restart,
     "restart_limit": _check_restart_limit,
@@ -222,6 +233,7 @@ _CHECKS: dict[str, Any] = {
     "elicitation": _check_elicitation,
     "inherit": _check_inherit,
     "on_permission": _check_on_permission,
+    "find_decision": _check_find_decision,
 }
 
 

@@ -49,9 +49,11 @@ from quarterdeck.runner import (
     SessionUpdated,
 )
 from quarterdeck.storage.database import open_database
+from quarterdeck.storage.reserve import Reserve
 from quarterdeck.wire import IndependentTasks, background_tasks
 
 DATABASE: Final = "hub.db"
+RESERVE: Final = "hub.reserve"
 TOKEN, PUSH_KEY, HUB_KEY = "token", "push.key", "hub.key"
 
 
@@ -118,10 +120,13 @@ class Hub:
             # tables over from an older hub.db before that is opened.
             await stack.enter_async_context(self._own_runner)
         home = private_folder(options.home)
+        reserve = Reserve(home / RESERVE)
+        reserve.open()
         store = HubStore(
             await stack.enter_async_context(
                 open_database(home / DATABASE, HUB_TABLES, moved_away=MOVED)
-            )
+            ),
+            reserve,
         )
         self.auth = Authentication(
             store,
