@@ -1,6 +1,6 @@
 """The guard: a program that runs a command and ends everything that the command started.
 
-    python -I -S guard_program.py OWNER_PID GRACE_SECONDS COMMAND [ARGUMENT ...]
+    python -I -S guard_program.py [--OPTION=VALUE ...] OWNER_PID GRACE_SECONDS COMMAND [ARGUMENT ...]
 
 `processes.guarded_command` builds that line. Standard library only, and as little of it as possible
 (no `contextlib`, no `pathlib`), because every agent and every terminal waits for the guard to
@@ -25,6 +25,9 @@ the nearest of them as its parent, never init. So "all below" is found by readin
 nothing is left. Out of reach are processes of another user (sudo), what a daemon starts for the
 command (docker), and a command that kills or stops both guards at the same moment: that takes a
 cgroup.
+
+Options confine the command; `confine_program`, which is loaded only then, explains them. The guards
+themselves stay outside.
 
 Without Linux there is no subreaper: the owner is polled, and only the command's process group is
 killed.
@@ -250,9 +253,24 @@ def _restore_locale() -> None:
                     os.environ["LC_CTYPE"] = os.fsdecode(variable[9:])
 
 
-def _become(command: list[str], mask: Iterable[int]) -> NoReturn:
+def _confine(options: list[str]) -> None:
+    """Confine this process; if that fails, it ends with a sentence and runs nothing."""
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - see the top
+    try:
+        import confine_program  # noqa: PLC0415 - most commands of an agent are confined already
+
+        os.environ.update(confine_program.confine(options))
+    except (ImportError, OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        os.write(2, f"cannot confine the command: {reason}; see `quarterdeck doctor`\n".encode())
+        os._exit(_CANNOT_RUN)
+
+
+def _become(command: list[str], mask: Iterable[int], options: list[str]) -> NoReturn:
     """Replace this process by the command, with the signal settings we inherited."""
     os.setsid()
+    if options:
+        _confine(options)
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
@@ -267,14 +285,19 @@ def _become(command: list[str], mask: Iterable[int]) -> NoReturn:
 
 
 def _guard_inside(
-    command: list[str], mask: Iterable[int], grace_seconds: float, outer: int, owner: _ParentProcess
+    command: list[str],
+    mask: Iterable[int],
+    options: list[str],
+    grace_seconds: float,
+    outer: int,
+    owner: _ParentProcess,
 ) -> NoReturn:
     os.setsid()  # a signal to the group of the outer guard is for it alone
     parent = _ParentProcess(outer)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     child = os.fork()
     if child == 0:
-        _become(command, mask)
+        _become(command, mask, options)
     signals = _Signals()
     _close_inherited(*signals.fds, parent.fd, owner.fd)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -285,7 +308,12 @@ def _guard_inside(
 
 
 def main(arguments: list[str]) -> NoReturn:
-    owner_pid, grace_seconds, command = int(arguments[0]), float(arguments[1]), arguments[2:]
+    count = 0
+    while arguments[count].startswith("--"):
+        count += 1
+    options = [argument[2:] for argument in arguments[:count]]
+    owner_pid, grace_seconds = int(arguments[count]), float(arguments[count + 1])
+    command = arguments[count + 2 :]
     outer, owner = os.getpid(), _ParentProcess(owner_pid)
     if not owner.is_alive():
         os._exit(0)
@@ -294,7 +322,7 @@ def main(arguments: list[str]) -> NoReturn:
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
     inner = os.fork()
     if inner == 0:
-        _guard_inside(command, mask, grace_seconds, outer, owner)
+        _guard_inside(command, mask, options, grace_seconds, outer, owner)
     signals = _Signals()
     _close_inherited(*signals.fds, owner.fd)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
