@@ -10,6 +10,7 @@ from quarterdeck.agents.catalogue import (
     Environment,
     KnownAgent,
     KnownAgents,
+    SandboxSettings,
 )
 from quarterdeck.agents.detection import AgentFinding, check_agents
 
@@ -21,5 +22,6 @@ __all__ = [
     "Environment",
     "KnownAgent",
     "KnownAgents",
+    "SandboxSettings",
     "check_agents",
 ]

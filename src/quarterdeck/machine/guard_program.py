@@ -1,6 +1,6 @@
 """The guard: a program that runs a command and ends everything that the command started.
 
-    python -I -S guard_program.py [--OPTION=VALUE ...] OWNER_PID GRACE_SECONDS COMMAND [ARGUMENT ...]
+    python -I -S guard_program.py [--OPTION=VALUE ...] OWNER_PID GRACE_SECONDS COMMAND [WORD ...]
 
 `processes.guarded_command` builds that line. Standard library only, and as little of it as possible
 (no `contextlib`, no `pathlib`), because every agent and every terminal waits for the guard to
@@ -44,7 +44,7 @@ TYPE_CHECKING = False  # `typing` is expensive to import
 if TYPE_CHECKING:
     import signal
     from collections.abc import Iterable, Iterator
-    from typing import NoReturn
+    from typing import Any, NoReturn
 else:
     try:
         import _signal as signal  # `signal` without the enumerations: a quarter of our start-up
@@ -253,13 +253,16 @@ def _restore_locale() -> None:
                     os.environ["LC_CTYPE"] = os.fsdecode(variable[9:])
 
 
+def _load(name: str) -> Any:
+    """Import a module next to this file, which most commands do not need."""
+    sys.path.append(__file__.rpartition("/")[0])
+    return __import__(name)
+
+
 def _confine(options: list[str]) -> None:
     """Confine this process; if that fails, it ends with a sentence and runs nothing."""
-    sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - see the top
     try:
-        import confine_program  # noqa: PLC0415 - most commands of an agent are confined already
-
-        os.environ.update(confine_program.confine(options))
+        os.environ.update(_load("confine_program").confine(options))
     except (ImportError, OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         os.write(2, f"cannot confine the command: {reason}; see `quarterdeck doctor`\n".encode())
@@ -304,6 +307,8 @@ def _guard_inside(
     status = _supervise(parent, child, signals)
     owner_killed_us = status is None and owner.is_alive()
     _end_descendants(child, 0 if owner_killed_us else grace_seconds)
+    if any(option.startswith("limit=processes") for option in options):
+        _load("workspace_program").remove_groups(child)
     _end_like(status or 0)
 
 

@@ -10,6 +10,7 @@ import anyio
 from msgspec import Struct
 
 from quarterdeck.errors import AcpError, RequestRejected
+from quarterdeck.machine.hidden import NOTHING_HIDDEN, HiddenFolders
 from quarterdeck.protocol import ERROR_CODES
 from quarterdeck.runner.actor import not_found
 
@@ -33,22 +34,25 @@ class FolderListing(Struct, frozen=True, kw_only=True, rename="camel"):
     folders: list[Folder]
 
 
-async def list_folder(path: str | None) -> FolderListing:
-    """Return the folders in a folder; None is the user's home.
+async def list_folder(path: str | None, hidden: HiddenFolders = NOTHING_HIDDEN) -> FolderListing:
+    """Return the folders in a folder, without hidden ones; None is the user's home.
 
     Raises:
         RequestRejected: if it is not there, or cannot be read.
     """
     folder = Path.home() if path is None else Path(path)
     # On a thread: a disk may be slow, or remote.
-    found = await anyio.to_thread.run_sync(_folders, folder)
+    found = await anyio.to_thread.run_sync(_folders, folder, hidden)
     parent = None if folder.parent == folder else str(folder.parent)
     return FolderListing(path=str(folder), parent=parent, folders=found)
 
 
-def _folders(path: Path) -> list[Folder]:
+def _folders(path: Path, hidden: HiddenFolders) -> list[Folder]:
     try:
-        found = sorted(_inner(path), key=lambda each: each.name.lower())
+        if hidden.contains(path):
+            raise not_found(f"folder {str(path)!r}", "choose another")
+        inner = (each for each in _inner(path) if not hidden.contains(each.path))
+        found = sorted(inner, key=lambda each: each.name.lower())
     except (FileNotFoundError, NotADirectoryError, ValueError) as error:
         raise not_found(f"folder {str(path)!r}", "choose another") from error
     except OSError as error:
