@@ -159,6 +159,8 @@ def _map_own_ids(user: int, group: int) -> None:
 
 
 def _hide(paths: list[str], kept: list[str]) -> None:
+    # What is inside a hidden folder is hidden with it.
+    paths = [path for path in paths if not any(path.startswith(f"{other}/") for other in paths)]
     folders = [path for path in paths if is_folder(path)]
     files = [path for path in paths if path not in folders and os.access(path, os.F_OK)]
     if not folders and not files:
@@ -168,6 +170,11 @@ def _hide(paths: list[str], kept: list[str]) -> None:
     if cover:
         # Beneath the file system that hides the first folder: no path leads there.
         mount("none", cover, "tmpfs", INERT, "size=64k,mode=0700")
+        _create(f"{cover}/empty")
+    for file in files:
+        mount(f"{cover}/empty" if cover else "/dev/null", file, None, BIND)
+        mount(None, file, None, _REMOUNT | BIND | READ_ONLY | _flags_of(file))
+    if cover:
         mount(None, cover, None, _UNBINDABLE)  # else each pin would copy the others
         _pin(paths, cover)
     for folder in folders:
@@ -178,9 +185,6 @@ def _hide(paths: list[str], kept: list[str]) -> None:
                 mount(f"/proc/self/fd/{fd}", path, None, BIND)
                 mount(None, path, None, _REMOUNT | BIND | READ_ONLY | INERT)
         mount(None, folder, None, _REMOUNT | BIND | READ_ONLY | INERT)
-    for file in files:
-        mount("/dev/null", file, None, BIND)
-        mount(None, file, None, _REMOUNT | BIND | READ_ONLY | _flags_of(file))
     for fd in opened.values():
         os.close(fd)
 

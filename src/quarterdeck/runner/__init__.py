@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         SessionDeleted,
         SessionUpdated,
     )
+    from quarterdeck.runner.confinement import AgentConfinement
     from quarterdeck.runner.options import Retention, RunnerOptions
     from quarterdeck.runner.permissions.card import PermissionCard
     from quarterdeck.runner.permissions.decisions import MOST_REASON, RecordedDecision
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "Actor": "actor",
+    "AgentConfinement": "confinement",
     "AgentRemoved": "api",
     "AgentUpdated": "api",
     "Diagnostic": "api",
@@ -90,6 +92,7 @@ __all__ = [
     "MOST_REASON",
     "PROGRAM",
     "Actor",
+    "AgentConfinement",
     "AgentRemoved",
     "AgentUpdated",
     "Diagnostic",
