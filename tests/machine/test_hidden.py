@@ -20,8 +20,7 @@ from quarterdeck.machine import (
     open_folder,
 )
 from quarterdeck.machine.roots import locate_by_walk
-from quarterdeck.runner.workspaces.files import FileNames
-from quarterdeck.runner.workspaces.folders import list_folder
+from quarterdeck.runner.workspaces import FileNames, list_folder
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="uses /proc")]
 

@@ -12,9 +12,16 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from typing_extensions import override
 
 from quarterdeck.errors import ConfinementUnavailable
-from quarterdeck.machine import Confinement, HiddenFolders, SandboxLimits, WorkspaceSandbox
+from quarterdeck.machine import (
+    Confinement,
+    ConfineMode,
+    HiddenFolders,
+    SandboxLimits,
+    WorkspaceSandbox,
+)
 from quarterdeck.machine.confinement import Way
 from quarterdeck.machine.processes import guarded_command
 from quarterdeck.machine.proxy_program import Rejected, addresses, is_allowed, split_address
@@ -94,7 +101,8 @@ class _Page(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b"page")
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name
+    @override
+    def log_message(self, format: str, *args: object) -> None:
         pass
 
 
@@ -179,11 +187,12 @@ def test_processes_memory_and_files_are_limited(sandboxed: Sandboxed) -> None:
 
 def test_a_machine_that_cannot_does_not_start_it() -> None:
     sandbox = WorkspaceSandbox(write=("/tmp",))
-    for name in (None, "bubblewrap"):
-        way = Way(name=name, reason="cannot; do this")  # type: ignore[arg-type]  # one of two
-        for mode in ("on", "off", "require"):
+    ways = (Way(name=None, reason="cannot; do this"), Way(name="bubblewrap"))
+    modes: tuple[ConfineMode, ...] = ("on", "off", "require")
+    for way in ways:
+        for mode in modes:
             with pytest.raises(ConfinementUnavailable):
-                Confinement(way=way).start(mode, sandbox)  # type: ignore[arg-type]  # as above
+                Confinement(way=way).start(mode, sandbox)
 
 
 @pytest.mark.parametrize(
