@@ -42,11 +42,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _NEW_MOUNTS, _NEW_USER, _NEW_NETWORK = 0x20000, 0x10000000, 0x40000000
+_CLONE_PARENT = 0x8000
 READ_ONLY, NO_SUID, NO_DEVICES, _NO_EXEC = 1, 2, 4, 8
 _REMOUNT, BIND, RECURSIVE, _SLAVE = 32, 4096, 16384, 1 << 19
 _UNBINDABLE = 1 << 17
 INERT = NO_SUID | NO_DEVICES | _NO_EXEC
-_CREATE_RULESET, _RESTRICT_SELF = 444, 446  # the same on all architectures
+_CLONE3, _CREATE_RULESET, _RESTRICT_SELF = 435, 444, 446  # the same on all architectures
 _RULESET_VERSION = 1
 _SCOPE_ABSTRACT_SOCKETS, _SCOPE_SIGNALS = 1, 2
 _SCOPES_SINCE = 6  # of Landlock's ABI
@@ -124,29 +125,38 @@ def _lock() -> None:
 
 
 def _lock_as_root() -> None:
-    """Map every id. Only a process outside may do that: a child that stays there for it."""
-    child, (asked, ask), (mapped, done) = os.getpid(), os.pipe(), os.pipe()
-    helper = os.fork()
-    if helper == 0:
-        try:
-            os.close(ask)
-            if os.read(asked, 1):
-                write_file(f"/proc/{child}/uid_map", _ALL_IDS)
-                write_file(f"/proc/{child}/gid_map", _ALL_IDS)
-                os.write(done, b"1")
-        finally:
-            os._exit(0)
-    os.close(asked)
-    os.close(done)
+    """Enter a user namespace that maps every id.
+
+    Only a process outside may write such a map. So the namespace is created with a process that
+    does nothing; we write its map from here and enter it. Nothing waits for that process to run,
+    which on a busy machine takes longer than all the rest. The guard reaps it.
+    """
+    held, release = os.pipe()
+    child = _clone(_NEW_USER | _CLONE_PARENT)
+    if child == 0:
+        os.close(release)
+        os.read(held, 1)
+        os._exit(0)
     try:
-        _call("unshare", _NEW_USER | _NEW_MOUNTS)
-        os.write(ask, b"1")
-        if not os.read(mapped, 1):
-            raise OSError(1, "cannot map the user ids of a user namespace")
+        write_file(f"/proc/{child}/uid_map", _ALL_IDS)
+        write_file(f"/proc/{child}/gid_map", _ALL_IDS)
+        namespace = os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+        _call("setns", namespace, _NEW_USER)
+        os.close(namespace)
+        _call("unshare", _NEW_MOUNTS)
     finally:
-        os.close(ask)
-        os.close(mapped)
-        os.waitpid(helper, 0)
+        os.close(held)
+        os.close(release)
+
+
+def _clone(flags: int) -> int:
+    """Fork with flags of `clone`; as after `fork`, the result is 0 in the child."""
+    arguments = (ctypes.c_uint64 * 8)(flags)
+    # `PyDLL` keeps the interpreter's lock: the child could not take it again.
+    child = int(ctypes.PyDLL(None, use_errno=True).syscall(_CLONE3, arguments, 64))
+    if child < 0:
+        raise failure("cannot create a user namespace")
+    return child
 
 
 def _map_own_ids(user: int, group: int) -> None:

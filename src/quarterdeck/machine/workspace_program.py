@@ -28,8 +28,12 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
+
     from quarterdeck.machine import confine_program as base
 else:
+    import _signal as signal  # without the enumerations
+
     base = __import__("confine_program")
 
 _MOUNT_SETATTR = 442  # the same on all architectures
@@ -114,6 +118,7 @@ def _start_proxy(hosts: str) -> _socket.socket:
         if os.fork():
             os._exit(0)  # so that the guard is its parent, not the command
         os.setsid()
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the guard blocks those that end it
         ours.close()
         folder = __file__.rpartition("/")[0]
         number = theirs.fileno()
