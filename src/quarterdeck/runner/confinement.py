@@ -156,7 +156,7 @@ class AgentConfinement:
         )
 
 
-DEFAULT: Final = "*"
+DEFAULT: Final = "all agents"
 """Stands for every agent without settings of its own."""
 
 
