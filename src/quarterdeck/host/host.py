@@ -41,7 +41,7 @@ from quarterdeck.host.requests.permissions import PermissionRequest, PermissionR
 from quarterdeck.host.sessions.lifecycle import SessionLifecycle
 from quarterdeck.host.sessions.recovery import SessionRecovery, StoredSessions
 from quarterdeck.host.sessions.registry import SessionRegistry, check_folders
-from quarterdeck.host.sessions.session import HostSession
+from quarterdeck.host.sessions.session import HostSession, SessionFolders
 from quarterdeck.host.sessions.teardown import SessionTeardown
 from quarterdeck.host.turns import (
     ConfigValue,
@@ -164,6 +164,11 @@ class Host:
         agent = self._agents.get(agent_id)
         return None if agent is None else agent.snapshot()
 
+    def agent_definition(self, agent_id: str) -> AgentDefinition | None:
+        """Return how an agent was started."""
+        agent = self._agents.get(agent_id)
+        return None if agent is None else agent.definition
+
     def get_agents(self) -> list[AgentSnapshotWire]:
         return [agent.snapshot() for agent in self._agents.values()]
 
@@ -198,6 +203,7 @@ class Host:
         additional_directories: Sequence[str] = (),
     ) -> SessionSnapshotWire:
         folders = check_folders(cwd, mcp_servers, additional_directories, needs_servers=True)
+        self._check_access(agent_id, folders)
         session = await self._lifecycle.create(self._agent(agent_id), folders)
         return session.snapshot()
 
@@ -211,6 +217,7 @@ class Host:
         additional_directories: Sequence[str] = (),
     ) -> None:
         folders = check_folders(cwd, mcp_servers, additional_directories, needs_servers=True)
+        self._check_access(agent_id, folders)
         self._recovery.restore_session(session_id)
         await self._settle(session_id)
         await self._lifecycle.load(self._agent(agent_id), session_id, folders)
@@ -225,9 +232,24 @@ class Host:
         additional_directories: Sequence[str] = (),
     ) -> None:
         folders = check_folders(cwd, mcp_servers, additional_directories, needs_servers=False)
+        self._check_access(agent_id, folders)
         self._recovery.restore_session(session_id)
         await self._settle(session_id)
         await self._lifecycle.resume(self._agent(agent_id), session_id, folders)
+
+    def _check_access(self, agent_id: str, folders: SessionFolders) -> None:
+        """Refuse folders that no session can use, or not one of this agent."""
+        hidden, check = self.options.hidden, self.options.check_workspace
+        for folder in (folders.cwd, *folders.additional_directories):
+            if hidden and hidden.contains(folder):
+                raise config_invalid(
+                    f"{folder} is a folder of the hub itself, which no session can use;"
+                    " choose a project folder"
+                )
+        agent = self._agents.get(agent_id)
+        reason = None if check is None or agent is None else check(agent.definition, folders.cwd)
+        if reason is not None:
+            raise config_invalid(reason)
 
     async def list_sessions(
         self, agent_id: str, *, cursor: str | None = None, cwd: str | None = None

@@ -182,6 +182,8 @@ class Hub:
             policy=options.policy,
             idle_agent_minutes=options.idle_agent_minutes,
             retention=options.retention,
+            confine=options.confine,
+            projects=options.projects,
         )
         self.runner.reconfigure(self.options.runner)
 

@@ -28,10 +28,12 @@ from types import TracebackType
 from typing import Any, Final, Self, assert_never
 
 import anyio
+from msgspec import structs
 
 from quarterdeck.agents import KnownAgent, KnownAgents
 from quarterdeck.errors import RequestRejected
 from quarterdeck.host import Host, HostEndpoint, HostOptions, PermissionRequest
+from quarterdeck.machine import ConfinedStart, ConfinementStatus
 from quarterdeck.machine.private_files import locked_home
 from quarterdeck.machine.terminals import DefaultTerminalHandler
 from quarterdeck.policy import Policy
@@ -70,6 +72,7 @@ from quarterdeck.runner.api import (
     SessionUpdated,
     Unsubscribe,
 )
+from quarterdeck.runner.confinement import AgentConfinement
 from quarterdeck.runner.context_adapters import ContextAdapters
 from quarterdeck.runner.logs import open_log
 from quarterdeck.runner.options import RunnerOptions
@@ -123,7 +126,9 @@ class Runner:
         self.options = options
         self.condition = HostCondition()
         self._known = KnownAgents(options.agents, options.environ, options.pass_env)
-        self._file_names = FileNames()
+        self.confinement = AgentConfinement(options, self._known)
+        self._known.environment.hidden = self.confinement.hidden.paths
+        self._file_names = FileNames(self.confinement.hidden)
         self._storage_failures = 0
         self._subscribers: dict[object, OnNews] = {}
         self._stack = AsyncExitStack()
@@ -168,6 +173,8 @@ class Runner:
         self.host = host = await stack.enter_async_context(Host(self._host_options()))
         self._compose(host, store)
         tasks = IndependentTasks(await stack.enter_async_context(background_tasks()))
+        self.confinement.create_folders()
+        tasks.start_soon(anyio.to_thread.run_sync, self.confinement.report)
         self.context_adapters.start(tasks)
         await host.restore_sessions()
         await self.catalogue.start()
@@ -182,7 +189,7 @@ class Runner:
         changes = QueueChanges(self._on_queue_change)
         self.catalogue = SessionCatalogue(host, self._on_deleted)
         self.manager = SessionManager(
-            host, store, self._known, self.condition, self.catalogue, changes
+            host, store, self.confinement, self.condition, self.catalogue, changes
         )
         self.prompts = PromptQueue(host, store.prompts, self.manager, self.condition, changes)
         self.idle_agents = IdleAgents(
@@ -194,7 +201,14 @@ class Runner:
         environment = self._known.environment
         return HostOptions(
             storage=SqliteStorage(self.options.home / LOG, synchronous=self.options.synchronous),
-            terminal=DefaultTerminalHandler(environ=environment.common()),
+            terminal=DefaultTerminalHandler(
+                environ=environment.common(),
+                hidden=self.confinement.hidden,
+                confine=self._start_terminal,
+            ),
+            hidden=self.confinement.hidden.paths,
+            confine=self.confinement.start,
+            check_workspace=self.confinement.refusal,
             inherit=environment.of,
             elicitation=("form", "url"),
             restart="on-crash",
@@ -203,6 +217,13 @@ class Runner:
             on_permission=self.inbox.examine,
             find_decision=self._refusals.decided,
         )
+
+    def _start_terminal(self, session_id: str) -> ConfinedStart:
+        session = self.host.get_session(session_id)
+        if session is None:
+            return self.confinement.start_terminal(None, "/")
+        name = session.agent_definition_id
+        return self.confinement.start_terminal(name if isinstance(name, str) else None, session.cwd)
 
     # ---- news --------------------------------------------------------------------------------
 
@@ -342,7 +363,19 @@ class Runner:
 
     async def known_agents(self) -> list[KnownAgent]:
         # On a thread: it looks for programs, maybe on a slow disk.
-        return await anyio.to_thread.run_sync(self._known.all)
+        return await anyio.to_thread.run_sync(self._known_agents)
+
+    def _known_agents(self) -> list[KnownAgent]:
+        return [
+            structs.replace(agent, confinement=self.confinement.status(agent.name))
+            for agent in self._known.all()
+        ]
+
+    async def agent_confinement(self, agent_id: str) -> ConfinementStatus | None:
+        definition = self.host.agent_definition(agent_id)
+        if definition is None:
+            return None
+        return await anyio.to_thread.run_sync(self.confinement.status_of, definition)
 
     async def start_agent(self, name: str, *, by: Actor = PROGRAM) -> AgentSnapshotWire:
         _log("start_agent", by)
@@ -391,8 +424,10 @@ class Runner:
         if (agent is None) == (agent_id is None):
             raise RequestRejected("invalid", "name either an agent or the id of one that runs")
         if agent is not None:
-            agent_id = (await self.manager.start_agent(agent)).agent_id
+            workspace = self.confinement.workspace(agent, cwd)
+            agent_id = (await self.manager.start_agent(agent, workspace)).agent_id
         assert agent_id is not None
+        agent_id = await self.manager.agent_for(agent_id, cwd)
         session = await self.host.create_session(
             agent_id,
             cwd=cwd,
@@ -413,7 +448,7 @@ class Runner:
     ) -> SessionOverview:
         _log("load_session", by)
         await self.host.load_session(
-            agent_id,
+            await self.manager.agent_for(agent_id, cwd),
             session_id,
             cwd=cwd,
             mcp_servers=mcp_servers,
@@ -433,7 +468,7 @@ class Runner:
     ) -> SessionOverview:
         _log("resume_session", by)
         await self.host.resume_session(
-            agent_id,
+            await self.manager.agent_for(agent_id, cwd),
             session_id,
             cwd=cwd,
             mcp_servers=mcp_servers,
@@ -551,7 +586,7 @@ class Runner:
     # ---- workspaces --------------------------------------------------------------------------
 
     async def list_folder(self, path: str | None) -> FolderListing:
-        return await list_folder(path)
+        return await list_folder(path, self.confinement.hidden)
 
     async def find_files(self, session_id: str, query: str, limit: int) -> list[SessionFile]:
         session = self.catalogue.get(session_id)
@@ -573,7 +608,10 @@ class Runner:
             policy=options.policy,
             idle_agent_minutes=options.idle_agent_minutes,
             retention=options.retention,
+            confine=options.confine,
+            projects=options.projects,
         )
+        self.confinement.configure(self.options)
         self._known.configure(options.agents)
         self.inbox.set_policy(options.policy)
 

@@ -29,6 +29,7 @@ export interface AgentView {
   capabilities?: AgentCapabilitiesWire
   authMethods?: { [key: string]: unknown }[]
   notice?: string
+  confinement?: ConfinementStatus
 }
 
 export interface AnswerElicitation {
@@ -67,6 +68,13 @@ export interface CallView {
 
 export interface ChangeKinds {
   kinds: PushKinds
+}
+
+export interface ConfinementStatus {
+  status: 'advisory' | 'enforced'
+  how: string
+  reason: string
+  limits: string[]
 }
 
 export interface CreateSession {
@@ -198,6 +206,7 @@ export interface KnownAgent {
   source: 'built-in' | 'configured' | 'well-known'
   installed: boolean
   envNames: string[]
+  confinement: ConfinementStatus | null
 }
 
 export interface KnownAgentList {

@@ -81,7 +81,10 @@ export interface SessionRow {
 }
 
 export type AgentRow = OrNull<
-  Pick<api.AgentView, 'agentId' | 'name' | 'restartCount' | 'reason' | 'capabilities'>
+  Pick<
+    api.AgentView,
+    'agentId' | 'name' | 'restartCount' | 'reason' | 'capabilities' | 'confinement'
+  >
 > & {
   status: AgentStatus
   exit: AgentExit | null
