@@ -6,7 +6,7 @@ the permission policies of the Agent Context Protocol.
 
 from quarterdeck.policy.call import Call, Reading
 from quarterdeck.policy.call_risk import assess_risk
-from quarterdeck.policy.command_line import CommandLine, SimpleCommand, read_command
+from quarterdeck.policy.command_line import CommandLine, SimpleCommand, read_command, read_commands
 from quarterdeck.policy.decision import Decision, DecisionKind, decide
 from quarterdeck.policy.globs import plain_path, relative_path
 from quarterdeck.policy.naming import NamedCall, read_call
@@ -55,6 +55,7 @@ __all__ = [
     "policy_of",
     "read_call",
     "read_command",
+    "read_commands",
     "relative_path",
     "risk_of_call",
     "text_of",

@@ -22,14 +22,14 @@ its file is both, and a rule has to allow both.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import structs
 
-from quarterdeck.policy.command_line import CommandLine, SimpleCommand, read_command
+from quarterdeck.policy.command_line import CommandLine, SimpleCommand, read_command, read_commands
 from quarterdeck.policy.inputs import MOST_COMMAND, Stated, json_of, read_input
 from quarterdeck.policy.tools import canonical_name, categorize_tool, describe_tool_call
 from quarterdeck.policy.types import names
@@ -354,11 +354,22 @@ def _lines(stated: Stated) -> CommandLine:
     """Read every text that may be the command line of a call, each on its own."""
     if sum(map(len, stated.commands)) > MOST_COMMAND:
         return CommandLine((), is_complete=False)
-    parsed = [read_command(line) for line in stated.commands]
-    found = tuple(command for line in parsed for command in line.commands)
+    line = read_commands(stated.commands)
     if stated.folders:
-        found = tuple(_in_folders(command, stated.folders) for command in found)
-    return CommandLine(found, is_complete=all(line.is_complete for line in parsed))
+        return _each_command(line, lambda command: _in_folders(command, stated.folders))
+    return line
+
+
+def _each_command(
+    line: CommandLine, change: Callable[[SimpleCommand], SimpleCommand]
+) -> CommandLine:
+    """Change the commands of a line, in both readings of it."""
+    strict = line.understood
+    return structs.replace(
+        line,
+        commands=tuple(map(change, line.commands)),
+        understood=None if strict is None else tuple(map(change, strict)),
+    )
 
 
 def _in_folders(command: SimpleCommand, folders: Sequence[str]) -> SimpleCommand:
@@ -402,11 +413,9 @@ def _with_links(reading: Reading, links: Mapping[str, str]) -> Reading:
         return reading
     line = reading.command_line
     if line is not None:
-        commands = tuple(
-            structs.replace(each, writes=_followed(each.writes, links)) if each.writes else each
-            for each in line.commands
+        line = _each_command(
+            line, lambda each: structs.replace(each, writes=_followed(each.writes, links))
         )
-        line = CommandLine(commands, line.is_complete)
     return replace(
         reading,
         paths=_followed(reading.paths, links),
