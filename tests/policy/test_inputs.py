@@ -144,7 +144,7 @@ def test_the_reason_names_the_key() -> None:
 
 
 def test_a_key_without_a_value_says_nothing() -> None:
-    given = {"command": "git status", "shell": None, "user": "", "extra": {}, "more": []}
+    given: Any = {"command": "git status", "shell": None, "user": "", "extra": {}, "more": []}
     assert decided(bash(given)) == "allow"
 
 

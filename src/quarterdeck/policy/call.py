@@ -35,7 +35,7 @@ from quarterdeck.policy.tools import canonical_name, categorize_tool, describe_t
 from quarterdeck.policy.types import names
 
 Source: TypeAlias = Literal["input", "content", "turn", "title", "none"]
-MOST_PATHS: Final = 200
+MOST_PATHS: Final = 50
 """Paths of one call; a call with more is not read completely."""
 
 

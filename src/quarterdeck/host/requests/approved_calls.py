@@ -45,6 +45,10 @@ class ApprovedCalls:
         if len(self._calls) > MOST_CALLS:
             self._calls.popitem(last=False)
 
+    def has(self, call_id: str) -> bool:
+        """Return whether a call was allowed and has not ended."""
+        return call_id in self._calls
+
     def forget(self) -> None:
         """Start over: the session was reset."""
         self._calls.clear()

@@ -65,6 +65,11 @@ class PermissionRequest(AgentRequest):
         self.outcome: dict[str, Any] | None = None
         self.facts: ToolCallFacts | None = None
         """What is known of the call; None without a hook."""
+        self.earlier: ToolCallFacts | None = None
+        """What was known of the call before the request, if it is open in this turn."""
+        self.open_calls: tuple[ToolCallFacts, ...] = ()
+        """Other open calls of the turn that no request was for, if this one has no input: some
+        agents ask under an id of their own."""
         self.hook_data: Any = None
         """What the hook keeps with the request; the host does not look at it."""
         self.derived: Mapping[str, Any] | None = None
@@ -169,12 +174,18 @@ class PermissionRequests:
         """Open a request from the wire: the hook decides it, or it becomes pending."""
         request = PermissionRequest(f"perm-{self._table.next_number()}", session, params)
         tool_call = params.get("toolCall")
+        call_id = tool_call.get("toolCallId") if isinstance(tool_call, dict) else None
+        request.earlier = session.tool_calls.open_call(call_id)
         call = session.tool_calls.requested(tool_call if isinstance(tool_call, dict) else {})
         for added in call.added:
             self._emitter.enqueue(session, added)  # published with the request
         verdict: Verdict = Ask()
         if self._on_permission is not None:
             request.facts = call.facts
+            if not call.facts.raw_input:
+                others = session.tool_calls.open_calls(but=call.facts.id)
+                is_allowed = session.approved_calls.has
+                request.open_calls = tuple(each for each in others if not is_allowed(each.id))
             verdict = self._run_hook(self._on_permission, request, call.facts)
         request.derived = verdict.derived
         payload = {
