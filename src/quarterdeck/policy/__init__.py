@@ -9,6 +9,7 @@ from quarterdeck.policy.call_risk import assess_risk
 from quarterdeck.policy.command_line import CommandLine, SimpleCommand, read_command, read_commands
 from quarterdeck.policy.decision import Decision, DecisionKind, decide
 from quarterdeck.policy.globs import plain_path, relative_path
+from quarterdeck.policy.inputs import is_text_key, joined_words
 from quarterdeck.policy.naming import NamedCall, read_call
 from quarterdeck.policy.risk import Risk, git_parts, risk_of_call
 from quarterdeck.policy.rules import Policy, Rule, policy_of
@@ -51,6 +52,8 @@ __all__ = [
     "decide",
     "describe_tool_call",
     "git_parts",
+    "is_text_key",
+    "joined_words",
     "plain_path",
     "policy_of",
     "read_call",

@@ -382,6 +382,11 @@ def plain_key(key: str) -> str:
     return key.replace("_", "").replace("-", "").lower() if len(key) <= 64 else key
 
 
+def is_text_key(key: str) -> bool:
+    """Return whether the value of a key is compared as it is, because no role collects it."""
+    return _ROLES.get(plain_key(key)) in (None, "text", "patch", "off")
+
+
 def joined_words(words: Sequence[str]) -> str:
     """Return words as a command line; for `sh -c LINE` return the line itself."""
     if len(words) == 3 and words[1] in ("-c", "-lc") and _SHELL.fullmatch(words[0]):
