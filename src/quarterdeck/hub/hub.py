@@ -32,7 +32,7 @@ from quarterdeck.hub.push.service import PushOptions, PushService
 from quarterdeck.hub.store import HUB_TABLES, MOVED, HubStore
 from quarterdeck.hub.view_cache import SessionStates
 from quarterdeck.machine.private_files import private_folder
-from quarterdeck.protocol import ERROR_CODES
+from quarterdeck.protocol import ERROR_CODES, ApprovalMismatchEvent
 from quarterdeck.runner import (
     AgentRemoved,
     AgentUpdated,
@@ -155,7 +155,10 @@ class Hub:
                 self.push.on_request(news)
             case SessionUpdated():
                 self.push.on_session(news.session_id, news.status)
-            case AgentUpdated() | AgentRemoved() | QueueChanged() | Diagnostic():
+            case Diagnostic():
+                if news.code == ApprovalMismatchEvent.type and news.session_id is not None:
+                    self.push.on_mismatch(news.session_id)
+            case AgentUpdated() | AgentRemoved() | QueueChanged():
                 pass  # streams report these
             case _:
                 assert_never(news)
