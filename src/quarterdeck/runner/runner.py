@@ -88,7 +88,7 @@ from quarterdeck.runner.workspaces.files import FileNames, SessionFile
 from quarterdeck.runner.workspaces.folders import FolderListing, list_folder
 from quarterdeck.storage import SqliteStorage
 from quarterdeck.storage.database import Database, open_database
-from quarterdeck.views.context import ACPCapabilities, ACPCommand
+from quarterdeck.views.context import ACPCapabilities, ACPCommand, SetPermissionPolicyCommand
 from quarterdeck.wire import background_tasks, foreign_errors
 
 logger = logging.getLogger(__name__)
@@ -156,7 +156,7 @@ class Runner:
             open_database(home / DATABASE, RUNNER_TABLES, moved_from=home / EARLIER_DATABASE)
         )
         store = RunnerStore(self.database)
-        self.inbox = PermissionInbox(store.decisions, options.policy)
+        self.inbox = PermissionInbox(store.decisions, options.policy, store.context_policies)
         self.host = host = await stack.enter_async_context(Host(self._host_options()))
         self._compose(host, store)
         tasks = IndependentTasks(await stack.enter_async_context(background_tasks()))
@@ -245,6 +245,7 @@ class Runner:
         self._report(QueueChanged(session_id=session_id, number=number))
 
     def _on_deleted(self, session_id: str) -> None:
+        self.inbox.forget_session(session_id)
         self._report(SessionDeleted(session_id=session_id))
 
     def _report(self, news: News) -> None:
@@ -464,6 +465,11 @@ class Runner:
         self, session_id: str, command: ACPCommand, *, by: Actor = PROGRAM
     ) -> None:
         _log(f"context command {command.command}", by)
+        if isinstance(command, SetPermissionPolicyCommand):
+            # Decided together with the owner's rules, not by a subscriber: see `inbox`.
+            session = self.catalogue.get(session_id)
+            await self.inbox.set_context_policy(session.session_id, command.policy, by)
+            return
         await self.context_adapters.execute(session_id, command)
 
     def context_capabilities(self) -> list[ACPCapabilities]:

@@ -138,6 +138,11 @@ def differences_of(payload: Mapping[str, Any]) -> list[Any]:
     return list(found) if isinstance(found, list) else []
 
 
+def mismatched(entry: IndexEntry, found: list[Any]) -> IndexEntry:
+    """Return a row with what the agent did after the approval."""
+    return IndexEntry(replace(entry.decision, mismatch=found), entry.key)
+
+
 class SessionDecisions:
     """The decisions of one session, from the events of its log."""
 
@@ -166,7 +171,7 @@ class SessionDecisions:
             case PermissionRequestResolvedEvent():
                 self._end(request_id, event)
             case ApprovalMismatchEvent():
-                self.mismatches[request_id] = differences_of(payload)
+                self._mismatch(request_id, differences_of(payload))
             case UnrecognizedUpdateEvent():
                 if payload.get("sessionUpdate") == ELICITATION_UPDATED and ours(event):
                     self._take_elicitation(request_id, event)  # else an agent sent it
@@ -174,6 +179,13 @@ class SessionDecisions:
                 pass  # about no request
             case _:
                 assert_never(known)
+
+    def _mismatch(self, request_id: str, found: list[Any]) -> None:
+        entry = self.entries.get(request_id)
+        if entry is None:  # indexed before
+            self.mismatches[request_id] = found
+        else:
+            self.entries[request_id] = mismatched(entry, found)
 
     def _take_elicitation(self, request_id: str, event: Event) -> None:
         payload: Any = event.payload
@@ -226,7 +238,7 @@ class DecisionRecorder:
         self._unwritten: dict[str, IndexEntry] = {}
         self._progress: dict[str, int] = {}
         self._mismatches: dict[str, list[Any]] = {}
-        """What agents did after an approval that differs from what was shown, not written yet."""
+        """What agents did that differs from what was shown, for rows that are only in the index."""
         self._unreadable: set[str] = set()
         """Sessions whose log could not be read: the index is not complete for them."""
         self._has_unwritten = anyio.Event()
@@ -305,12 +317,13 @@ class DecisionRecorder:
         if not isinstance(data, Mapping) or not isinstance(data.get("requestId"), str):
             return
         request_id, found = data["requestId"], differences_of(data)
-        self._mismatches[request_id] = found
         entry = self._recent.get(request_id)
-        if entry is not None:
-            changed = IndexEntry(replace(entry.decision, mismatch=found), entry.key)
-            self._recent[request_id] = changed
-        self._has_unwritten.set()
+        if entry is None:  # older than what is kept in memory
+            self._mismatches[request_id] = found
+            self._has_unwritten.set()
+            return
+        self._recent[request_id] = changed = mismatched(entry, found)
+        self._queue(changed)
 
     def _on_deleted(self, session_id: str) -> None:
         """Keep who decided, not what was requested."""
@@ -387,7 +400,9 @@ class DecisionRecorder:
             if not entries and not progress and not mismatches:
                 return
             try:
-                await self._index.record([*entries.values()], progress, mismatches)
+                if mismatches:
+                    await self._index.record_mismatches(mismatches)
+                await self._index.record([*entries.values()], progress)
             except BaseException:
                 self._unwritten = {**entries, **self._unwritten}
                 self._progress = {**progress, **self._progress}

@@ -95,21 +95,12 @@ class DecisionIndex:
     async def position(self) -> IndexPosition:
         return await self._database.read(_position)
 
-    async def record(
-        self,
-        entries: Sequence[IndexEntry],
-        progress: Mapping[str, int],
-        mismatches: Mapping[str, Sequence[Any]] | None = None,
-    ) -> None:
-        """Insert or update decisions, and what differed from them, by request; idempotent."""
+    async def record(self, entries: Sequence[IndexEntry], progress: Mapping[str, int]) -> None:
+        """Insert or update decisions; idempotent."""
 
         def record(connection: sqlite3.Connection) -> None:
             for entry in entries:
                 _put(connection, entry)
-            connection.executemany(
-                "UPDATE decisions SET mismatch = ? WHERE request_id = ?",
-                [(_text(list(found)), request) for request, found in (mismatches or {}).items()],
-            )
             connection.executemany(
                 "INSERT INTO decision_progress VALUES (?, ?)"
                 " ON CONFLICT (session_id) DO UPDATE SET seq = excluded.seq",
@@ -117,6 +108,12 @@ class DecisionIndex:
             )
 
         await self._database.write(record)
+
+    async def record_mismatches(self, mismatches: Mapping[str, Sequence[Any]]) -> None:
+        """Add to decisions of the index what agents did that differs, by request; idempotent."""
+        rows = [(_text(list(found)), request_id) for request_id, found in mismatches.items()]
+        query = "UPDATE decisions SET mismatch = ? WHERE request_id = ?"
+        await self._database.write(lambda connection: connection.executemany(query, rows))
 
     async def end_pending(self, by: DecidedBy, at: str) -> None:
         """Supersede what is still pending: for a start, when no request can be."""
@@ -205,7 +202,8 @@ def _put(connection: sqlite3.Connection, entry: IndexEntry) -> None:
         f"INSERT INTO decisions ({_COLUMNS}, key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
         " ON CONFLICT DO UPDATE SET state = excluded.state, outcome = excluded.outcome,"
         " kind = excluded.kind, by = excluded.by, key = coalesce(excluded.key, key),"
-        " decided_at = excluded.decided_at WHERE excluded.state != 'pending'",
+        " decided_at = excluded.decided_at, mismatch = coalesce(excluded.mismatch, mismatch)"
+        " WHERE excluded.state != 'pending'",
         (
             decision.id,
             decision.request_id,

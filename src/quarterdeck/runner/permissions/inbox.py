@@ -44,7 +44,7 @@ from quarterdeck.errors import (
     RequestRejected,
 )
 from quarterdeck.host import Ask, Decided, Host, PermissionRequest, Verdict
-from quarterdeck.policy import Call, Policy, decide
+from quarterdeck.policy import Call, PermissionPolicy, Policy, decide
 from quarterdeck.protocol import ERROR_CODES, Event, ToolCallFacts
 from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.runner.actor import Actor, not_found
@@ -61,6 +61,7 @@ from quarterdeck.runner.permissions.card import (
     sent_outcome,
     winner,
 )
+from quarterdeck.runner.permissions.context_policies import ContextPolicies
 from quarterdeck.runner.permissions.decision_log import DecisionRecorder
 from quarterdeck.runner.permissions.decisions import (
     DecidedBy,
@@ -78,8 +79,11 @@ logger = logging.getLogger(__name__)
 class PermissionInbox:
     """All requests of all sessions, and their decisions."""
 
-    def __init__(self, index: DecisionIndex, policy: Policy) -> None:
+    def __init__(
+        self, index: DecisionIndex, policy: Policy, context_policies: ContextPolicies
+    ) -> None:
         self.policy = policy
+        self._context_policies = context_policies
         self._index = index
         self._started_host: Host | None = None
         self._decisions: DecisionRecorder | None = None
@@ -89,6 +93,7 @@ class PermissionInbox:
     async def start(self, host: Host, tasks: IndependentTasks) -> None:
         """Serve a host whose hook is `examine`; bring the index up to date with its log."""
         self._started_host, self._decisions = host, DecisionRecorder(self._index, host)
+        await self._context_policies.load()
         await self._decisions.start(tasks)
         tasks.start_soon(self._expire)
 
@@ -138,6 +143,25 @@ class PermissionInbox:
     def set_policy(self, policy: Policy) -> None:
         """Decide by other rules from now on, also what waits already."""
         self.policy = policy
+        self._decide_pending()
+
+    async def set_context_policy(
+        self, session_id: str, policy: PermissionPolicy, actor: Actor
+    ) -> None:
+        """Decide the requests of a session by a context policy as well, also what waits already.
+
+        Raises:
+            DatabaseFailed: if it cannot be stored: then it does not decide.
+        """
+        with anyio.CancelScope(shield=True):
+            await self._context_policies.set(session_id, policy, actor.id)
+        self._decide_pending()
+
+    def forget_session(self, session_id: str) -> None:
+        """Drop the context policy of a session that is deleted."""
+        self._context_policies.forget(session_id)
+
+    def _decide_pending(self) -> None:
         for request in self._host.pending_permissions():
             inspected: InspectedRequest | None = request.hook_data
             decided = None if inspected is None else self._by_policy(inspected)
@@ -149,7 +173,8 @@ class PermissionInbox:
         card = inspected.card
         agent = None if card.agent is UNSET else card.agent
         try:
-            decided = decide(self.policy, inspected.call, workspace=card.cwd, agent=agent)
+            policy = self._context_policies.with_owner(self.policy, card.session_id)
+            decided = decide(policy, inspected.call, workspace=card.cwd, agent=agent)
         except Exception as error:  # noqa: BLE001 - what an agent sent, in any shape
             self._host.diagnose(
                 "error",
