@@ -230,6 +230,14 @@ def test_a_tool_that_only_its_title_names_is_not_of_its_kind() -> None:
     assert decided(Call("Read", {"path": "src/a"}), reads) == "allow"
 
 
+def test_a_title_that_sounds_like_a_tool_changes_nothing() -> None:
+    runs = Rule(decision="allow", commands=("ls",))
+    given = {"command": "ls"}
+    assert (
+        decided(Call("list files", given, kind="execute", is_named_by_title=True), runs) == "allow"
+    )
+
+
 # ---- searches and fetches ------------------------------------------------------------------------
 
 SEARCHES = Rule(decision="allow", searches=True)

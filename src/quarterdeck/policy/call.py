@@ -331,7 +331,7 @@ def _aspects(call: Call, stated: Stated, paths: Sequence[str]) -> set[str]:
         proven |= {"read", "write"}  # what the tool does with a path is not known
     if "command" in proven and stated.paths:
         proven.add("write")  # a file beside a command
-    return proven | (_of_name(call.name) if call.is_named_by_title else set())
+    return proven or _of_name(call.name)
 
 
 def _of_name(name: str) -> set[str]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from quarterdeck.policy import PermissionPolicy, Policy, PolicyRules, Rule
+from quarterdeck.runner import RequestUpdated
 from quarterdeck.runner.permissions.context_policies import ContextPolicies
 from quarterdeck.runner.schema import RUNNER_TABLES
 from quarterdeck.storage.database import open_database
@@ -52,7 +53,7 @@ async def test_deny_wins_and_every_decision_is_audited_with_its_rule(
         session = await client.session("mine", tmp_path)
         pending: list[str] = []
         hub.runner.subscribe_news(
-            lambda news: pending.append(news.status) if hasattr(news, "request_id") else None
+            lambda news: pending.append(news.status) if isinstance(news, RequestUpdated) else None
         )
         await set_policy(hub, session, context)
         await client.prompt(session, "k")

@@ -33,7 +33,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, TypeAlias
 
 from msgspec import UNSET
@@ -200,13 +200,13 @@ class PermissionRequests:
         for added in call.added:
             self._emitter.enqueue(session, added)  # published with the request
         verdict: Verdict = Ask()
-        if self._on_permission is not None:
+        if self._on_permission is not None or session.decide_request is not None:
             request.facts = call.facts
             if not call.facts.raw_input:
                 others = session.tool_calls.open_calls(but=call.facts.id)
                 is_allowed = session.approved_calls.has
                 request.open_calls = tuple(each for each in others if not is_allowed(each.id))
-            verdict = self._run_hook(self._on_permission, request, call.facts)
+            verdict = self._verdict(request, call.facts)
         request.derived = verdict.derived
         payload = {
             "requestId": request.id,
@@ -221,6 +221,23 @@ class PermissionRequests:
             self._table.add(request)
             self._publish(request, "permission-request-created", payload, _request(request))
         return request
+
+    def _verdict(self, request: PermissionRequest, facts: ToolCallFacts) -> Verdict:
+        """Run the hook of the host, then that of the session: with both, a refusal wins."""
+        verdict: Verdict = Ask()
+        if self._on_permission is not None:
+            verdict = self._run_hook(self._on_permission, request, facts)
+        hook = request.in_session.decide_request
+        if hook is None or (
+            isinstance(verdict, Decided) and request.is_refused_by(verdict.outcome)
+        ):
+            return verdict
+        own = self._run_hook(hook, request, facts)
+        if isinstance(own, Decided) and (
+            self._on_permission is None or request.is_refused_by(own.outcome)
+        ):
+            return replace(own, hook_data=verdict.hook_data, derived=verdict.derived)
+        return verdict
 
     def _run_hook(
         self, hook: OnPermission, request: PermissionRequest, facts: ToolCallFacts

@@ -18,8 +18,7 @@ from msgspec import UNSET, Struct, UnsetType, to_builtins
 
 from quarterdeck.errors import RequestRejected
 from quarterdeck.host import PermissionRequest
-from quarterdeck.policy import Call, assess_risk, read_call
-from quarterdeck.protocol import ToolCallFacts
+from quarterdeck.policy import Call, assess_risk
 from quarterdeck.runner.permissions.decisions import (
     MOST_REASON,
     DecidedBy,
@@ -239,17 +238,6 @@ class InspectedRequest:
         raise RequestRejected(
             "invalid", f"{option_id!r} is not an option of this request; use one of: {choices}"
         )
-
-
-def call_of(request: PermissionRequest, facts: ToolCallFacts) -> Call:
-    """Return the call of a request, read from all that the agent sent about it in this turn."""
-    tool_call: Any = request.tool_call
-    return read_call(
-        facts,
-        tool_call if isinstance(tool_call, Mapping) else {},
-        earlier=request.earlier,
-        open_calls=request.open_calls,
-    )
 
 
 def inspect_request(

@@ -43,15 +43,14 @@ from quarterdeck.errors import (
     AcpError,
     RequestRejected,
 )
-from quarterdeck.host import Ask, Decided, Host, PermissionRequest, Verdict
-from quarterdeck.policy import Call, PermissionPolicy, Policy, decide
+from quarterdeck.host import Ask, Decided, Host, PermissionRequest, Verdict, call_of
+from quarterdeck.policy import PermissionPolicy, Policy, decide
 from quarterdeck.protocol import ERROR_CODES, Event, ToolCallFacts
 from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.runner.actor import Actor, not_found
 from quarterdeck.runner.permissions.card import (
     InspectedRequest,
     PermissionCard,
-    call_of,
     derived_from,
     gone,
     inspect_request,
@@ -69,7 +68,6 @@ from quarterdeck.runner.permissions.decisions import (
     RecordedDecision,
     decided_by_json,
 )
-from quarterdeck.runner.permissions.links import links_of
 from quarterdeck.runner.schema import now
 from quarterdeck.runner.tasks import IndependentTasks
 
@@ -110,7 +108,7 @@ class PermissionInbox:
         try:
             inspected = inspect_request(
                 request,
-                _resolved(call_of(request, facts), request),
+                call_of(request, facts),
                 requested_at=now(),
                 expires_at=None if expiry is None else iso_seconds(time.time() + expiry),
             )
@@ -373,11 +371,6 @@ def _decided_now(
         **{name: value for name, value in more.items() if value is not None},
         "at": now(),
     }
-
-
-def _resolved(call: Call, request: PermissionRequest) -> Call:
-    """Return a call with what its paths lead to."""
-    return call.with_links(links_of(call.named_paths, request.in_session.folders.cwd))
 
 
 def _tool_call_facts(request: PermissionRequest) -> ToolCallFacts:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from quarterdeck.host.requests.links import MOST, links_of
 from quarterdeck.policy import Call, Policy, Rule, decide
-from quarterdeck.runner.permissions.links import MOST, links_of
 
 SOURCES = Policy(
     rule=(Rule(decision="allow", reads=("**",), writes=("**",), commands=("ls*", "echo*")),)
