@@ -154,7 +154,7 @@ async def test_leaving_a_hub_cancels_the_turn_and_keeps_the_queue(tmp_path: Path
     async with running(given) as (_, client):
         parked = await client.get(f"/api/sessions/{session}/prompts/k1")
         assert parked["state"] == "interrupted"
-        await client.asked()  # the second one is run, without anybody asking again
+        await client.asked()  # the second one is run, without another call
         running_now = await client.get(f"/api/sessions/{session}/prompts/k2")
         assert running_now["state"] == "running"
 
@@ -185,7 +185,7 @@ async def test_no_client_waits_for_a_log_that_cannot_be_written(
                 assert refused["error"]["retryable"]
             told = await client.post(f"/api/sessions/{session}/close", {}, status=503)
             assert "this request continues" in told["error"]["message"]
-        # Also the one that nobody was told of.
+        # Also the one that was reported to no client.
         await client.until(
             "/api/sessions",
             lambda told: all(each["status"] == "closed" for each in told["sessions"]),

@@ -23,6 +23,7 @@ from typing import Any, Final, Self, assert_never
 
 from quarterdeck.errors import AcpError
 from quarterdeck.hub.api.endpoint import Endpoint
+from quarterdeck.hub.auth.device_keys import hub_key
 from quarterdeck.hub.auth.guard import Authentication, AuthenticationOptions
 from quarterdeck.hub.auth.tokens import owner_token
 from quarterdeck.hub.log_health import LogHealth
@@ -38,7 +39,6 @@ from quarterdeck.runner import (
     AgentUpdated,
     Diagnostic,
     HealthChanged,
-    IndependentTasks,
     News,
     QueueChanged,
     RequestUpdated,
@@ -48,10 +48,10 @@ from quarterdeck.runner import (
     SessionUpdated,
 )
 from quarterdeck.storage.database import open_database
-from quarterdeck.wire import background_tasks
+from quarterdeck.wire import IndependentTasks, background_tasks
 
 DATABASE: Final = "hub.db"
-TOKEN, PUSH_KEY = "token", "push.key"
+TOKEN, PUSH_KEY, HUB_KEY = "token", "push.key", "hub.key"
 
 
 class Hub:
@@ -122,6 +122,7 @@ class Hub:
         )
         self.auth = Authentication(
             store,
+            hub_key(home / HUB_KEY),
             AuthenticationOptions(
                 listening=options.listening, unused_seconds=options.device_unused_seconds
             ),

@@ -6,13 +6,14 @@ the permission policies of the Agent Context Protocol.
 
 from quarterdeck.policy.call import Call, Reading
 from quarterdeck.policy.call_risk import assess_risk
-from quarterdeck.policy.command_line import CommandLine, SimpleCommand, read_command, read_commands
+from quarterdeck.policy.command_line import CommandLine, read_command, read_commands
 from quarterdeck.policy.decision import Decision, DecisionKind, decide
 from quarterdeck.policy.globs import plain_path, relative_path
 from quarterdeck.policy.inputs import is_text_key, joined_words
 from quarterdeck.policy.naming import NamedCall, read_call
 from quarterdeck.policy.risk import Risk, git_parts, risk_of_call
 from quarterdeck.policy.rules import Policy, Rule, policy_of
+from quarterdeck.policy.simple_command import SimpleCommand
 from quarterdeck.policy.tools import (
     PATH_KEYS,
     categorize_call,

@@ -29,10 +29,10 @@ from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import structs
 
-from quarterdeck.policy.command_line import CommandLine, SimpleCommand, read_command, read_commands
+from quarterdeck.policy.command_line import CommandLine, read_command, read_commands
 from quarterdeck.policy.inputs import MOST_COMMAND, Stated, json_of, read_input
+from quarterdeck.policy.simple_command import SimpleCommand, names
 from quarterdeck.policy.tools import canonical_name, categorize_tool, describe_tool_call
-from quarterdeck.policy.types import names
 
 Source: TypeAlias = Literal["input", "content", "turn", "title", "none"]
 MOST_PATHS: Final = 50
@@ -363,11 +363,12 @@ def _lines(stated: Stated) -> CommandLine:
 def _each_command(
     line: CommandLine, change: Callable[[SimpleCommand], SimpleCommand]
 ) -> CommandLine:
-    """Change the commands of a line, in both readings of it."""
+    """Change the commands of a line, in all readings of it."""
     strict = line.understood
     return structs.replace(
         line,
         commands=tuple(map(change, line.commands)),
+        others=tuple(map(change, line.others)),
         understood=None if strict is None else tuple(map(change, strict)),
     )
 

@@ -39,7 +39,7 @@ from urllib.parse import unquote
 
 from quarterdeck.errors import JsonInvalid
 from quarterdeck.jsontext import decode_json
-from quarterdeck.policy.types import names
+from quarterdeck.policy.harmless import is_harmless_assignment
 
 MOST_NODES: Final = 500
 """Values that are looked at; a call has a few dozen."""
@@ -50,13 +50,6 @@ MOST_COMMAND: Final = 10_000
 DEEPEST: Final = 8
 _SHELL: Final = re.compile(r"(?:/(?:usr/|usr/local/|opt/homebrew/)?bin/)?(?:ba|z|da|k)?sh")
 """A shell of the system; a relative path may be a file of the project with the same name."""
-HARMLESS_VARIABLES: Final = names(
-    """CI CLICOLOR CLICOLOR_FORCE COLORTERM COLUMNS DEBIAN_FRONTEND FORCE_COLOR LANG
-    LANGUAGE LC_ALL LC_CTYPE LINES NO_COLOR NODE_ENV NPM_CONFIG_COLOR
-    PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED RUST_BACKTRACE TERM TZ"""
-)
-"""Variables that change how output looks, not what a program does."""
-_PLAIN_VALUE: Final = re.compile(r"[\w.:+@-]{0,64}", re.ASCII)
 
 
 def _roles(**keys: str) -> dict[str, str]:
@@ -340,7 +333,7 @@ class _InputReader:
                 return
             if name is None:
                 self._miss(path)
-            elif name not in HARMLESS_VARIABLES or not _PLAIN_VALUE.fullmatch(text):
+            elif not is_harmless_assignment(f"{name}={text}"):
                 self.stated.variables.append(f"{name}={text}")
 
     def _json(self, text: str) -> Any:

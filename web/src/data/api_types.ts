@@ -44,10 +44,6 @@ export interface AnswerPermission {
   reason?: string
 }
 
-export interface ApprovalList {
-  permissions: PermissionCard[]
-}
-
 export interface BrowserSubscription {
   endpoint: string
   keys: SubscriptionKeys
@@ -157,6 +153,8 @@ export interface ElicitationView {
   request: { [key: string]: unknown }
 }
 
+export type EmptyBody = Record<string, never>
+
 export interface Error {
   code: string
   message: string
@@ -234,7 +232,11 @@ export interface MismatchEntry {
   differences: unknown[]
 }
 
-export type Nothing = Record<string, never>
+export interface NonceAnswer {
+  nonce: string
+  time: number
+  signature: string
+}
 
 export interface OpenSession {
   cwd?: string | null
@@ -257,11 +259,19 @@ export interface Options {
 export interface PairAnswer {
   device: Device
   token: string | null
+  hubKey: string | null
+}
+
+export interface PairKey {
+  publicKey: string
+  nonce: string
+  signature: string
 }
 
 export interface PairRequest {
   code: string
   name?: string
+  key?: PairKey | null
 }
 
 export interface Pairing {
@@ -303,6 +313,10 @@ export interface PermissionCard {
   digest: string
   requestedAt: string
   expiresAt?: string
+}
+
+export interface PermissionList {
+  permissions: PermissionCard[]
 }
 
 export interface Policy {
@@ -375,7 +389,7 @@ export interface Refusal {
 }
 
 export interface RenewAnswer {
-  token: string | null
+  token: string
 }
 
 export interface Rule {
@@ -406,7 +420,7 @@ export interface SessionList {
 
 export interface SessionOverview {
   sessionId: string
-  status: string
+  status: 'active' | 'closed' | 'creating' | 'deleted' | 'disconnected' | 'prompting' | 'resuming'
   agentId?: string
   agent?: string
   cwd: string

@@ -42,7 +42,7 @@ from quarterdeck.protocol import (
 )
 from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.runner.permissions.card import digest_of
-from quarterdeck.runner.permissions.decisions import (
+from quarterdeck.runner.permissions.decision_index import (
     DecidedBy,
     DecisionIndex,
     IndexEntry,
@@ -51,8 +51,8 @@ from quarterdeck.runner.permissions.decisions import (
     decided_by,
 )
 from quarterdeck.runner.schema import now
-from quarterdeck.runner.tasks import IndependentTasks
 from quarterdeck.storage import SessionMeta, Storage
+from quarterdeck.wire import IndependentTasks
 
 PAGE: Final = 1000
 WITHDRAWN: Final = DecidedBy(kind="withdrawn")
