@@ -30,13 +30,18 @@ from typing import Any, Final, Literal, TypeAlias
 from msgspec import structs
 
 from quarterdeck.policy.command_line import CommandLine, read_command, read_commands
-from quarterdeck.policy.inputs import MOST_COMMAND, Stated, json_of, read_input
+from quarterdeck.policy.inputs import (
+    MOST_COMMAND,
+    MOST_PATHS,
+    MOST_TEXT,
+    Stated,
+    json_of,
+    read_input,
+)
 from quarterdeck.policy.simple_command import SimpleCommand, names
 from quarterdeck.policy.tools import canonical_name, categorize_tool, describe_tool_call
 
 Source: TypeAlias = Literal["input", "content", "turn", "title", "none"]
-MOST_PATHS: Final = 50
-"""Paths of one call; a call with more is not read completely."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,12 +202,12 @@ def _stated(call: Call) -> Stated:
 
 def _json_in(content: Sequence[Any]) -> list[Any]:
     """Return the texts of a content that are JSON as a whole, also in a block of code."""
-    found = []
+    found, left = [], MOST_TEXT
     for each in content[:MOST_PATHS]:
         block = each.get("content") if isinstance(each, Mapping) else None
         holder = block if isinstance(block, Mapping) else each
         text = holder.get("text") if isinstance(holder, Mapping) else None
-        if isinstance(text, str) and text:
+        if isinstance(text, str) and text and (left := left - len(text)) >= 0:
             inside = text.strip().removeprefix("```json").removeprefix("```").removesuffix("```")
             given = json_of(inside)
             if given is not None:
@@ -352,7 +357,7 @@ def _has_diff(content: Sequence[Any]) -> bool:
 
 def _lines(stated: Stated) -> CommandLine:
     """Read every text that may be the command line of a call, each on its own."""
-    if sum(map(len, stated.commands)) > MOST_COMMAND:
+    if len(stated.commands) > 1 and sum(map(len, stated.commands)) > MOST_COMMAND:
         return CommandLine((), is_complete=False)
     line = read_commands(stated.commands)
     if stated.folders:
