@@ -31,6 +31,7 @@ from msgspec import structs
 
 from quarterdeck.policy.command_line import CommandLine, read_command, read_commands
 from quarterdeck.policy.inputs import (
+    LONGEST_PATH,
     MOST_COMMAND,
     MOST_PATHS,
     MOST_TEXT,
@@ -256,9 +257,10 @@ def _read(call: Call) -> Reading:
     is_read = "read" in aspects
     is_search = "search" in aspects or ("fetch" in aspects and _only_searches(stated))
     is_fetch = bool(stated.addresses) or ("fetch" in aspects and not is_search)
-    unknown = [*stated.unknown, *(["paths (too many)"] if len(paths) > MOST_PATHS else [])]
+    kept = _few(paths)
+    unknown = [*stated.unknown, *(["paths (too many)"] if len(kept) < len(paths) else [])]
     found = Reading(
-        paths=paths[:MOST_PATHS],
+        paths=kept,
         is_read=is_read,
         is_write="write" in aspects,
         is_search=is_search,
@@ -404,6 +406,16 @@ def _paths(call: Call) -> tuple[str, ...]:
         named += [_joined(folder, path) for folder in stated.folders for path in named]
         named = named or list(stated.folders)
     return tuple(dict.fromkeys([*named, *found]))
+
+
+def _few(paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the first of many paths, or of long ones: each takes time to judge."""
+    left = LONGEST_PATH * 2
+    for count, path in enumerate(paths):
+        left -= len(path)
+        if left < 0 or count >= MOST_PATHS:
+            return paths[:count]
+    return paths
 
 
 def _is_repeated(path: str, paths: Sequence[str]) -> bool:
