@@ -22,7 +22,7 @@ its file is both, and a rule has to allow both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, Literal, TypeAlias
@@ -401,7 +401,8 @@ def _paths(call: Call) -> tuple[str, ...]:
         is_place = isinstance(path, str) and bool(path)
         if is_place and (each.get("type") == "diff" or not stated.commands):
             found.append(str(path))
-    named = [path for path in stated.paths if not _is_repeated(path, [*stated.paths, *found])]
+    known = {*stated.paths, *found}
+    named = [path for path in dict.fromkeys(stated.paths) if not _is_repeated(path, known)]
     if stated.folders and not (stated.commands or call.kind == "execute"):
         named += [_joined(folder, path) for folder in stated.folders for path in named]
         named = named or list(stated.folders)
@@ -418,7 +419,7 @@ def _few(paths: tuple[str, ...]) -> tuple[str, ...]:
     return paths
 
 
-def _is_repeated(path: str, paths: Sequence[str]) -> bool:
+def _is_repeated(path: str, paths: Collection[str]) -> bool:
     """Return whether a path of a patch (`a/home/me/x`) is another name of one that is named."""
     if not path.startswith(("a/", "b/")):
         return False
