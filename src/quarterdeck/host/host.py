@@ -38,6 +38,7 @@ from quarterdeck.host.options import HostOptions, resolve_agent_definition, reso
 from quarterdeck.host.requests.elicitations import ElicitationRequests
 from quarterdeck.host.requests.handlers import AgentRequests, RequestHandlers
 from quarterdeck.host.requests.permissions import PermissionRequest, PermissionRequests
+from quarterdeck.host.requests.rules import decide_by_rules
 from quarterdeck.host.sessions.lifecycle import SessionLifecycle
 from quarterdeck.host.sessions.recovery import SessionRecovery, StoredSessions
 from quarterdeck.host.sessions.registry import SessionRegistry, check_folders
@@ -51,6 +52,7 @@ from quarterdeck.host.turns import (
     check_config_value,
     check_prompt,
 )
+from quarterdeck.policy import Policy
 from quarterdeck.protocol import (
     AgentDefinition,
     AgentSnapshotWire,
@@ -428,6 +430,19 @@ class Host:
             StorageFailed: if it never will be.
         """
         await self._journal.settled()
+
+    def set_session_policy(self, session_id: str, policy: Policy | None) -> None:
+        """Decide the requests of a session by rules, from the next one on; None ends it.
+
+        With `HostOptions.on_permission`, these rules can only deny.
+
+        Raises:
+            AcpError: `acpjs/session-closed` if there is no such session.
+        """
+        session = self._sessions.find(session_id)
+        if session is None:
+            raise session_closed(f"there is no session {session_id}")
+        session.decide_request = None if policy is None else decide_by_rules(policy)
 
     def pending_permissions(self) -> list[PermissionRequest]:
         """Return the pending permission requests, oldest first."""

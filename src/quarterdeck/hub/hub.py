@@ -34,7 +34,7 @@ from quarterdeck.hub.store import HUB_TABLES, MOVED, HubStore
 from quarterdeck.hub.transcript_cache import Transcripts
 from quarterdeck.hub.view_cache import SessionStates, ViewBudget
 from quarterdeck.machine.private_files import private_folder
-from quarterdeck.protocol import ERROR_CODES
+from quarterdeck.protocol import ERROR_CODES, ApprovalMismatchEvent
 from quarterdeck.runner import (
     AgentRemoved,
     AgentUpdated,
@@ -165,7 +165,10 @@ class Hub:
                 self.push.on_request(news)
             case SessionUpdated():
                 self.push.on_session(news.session_id, news.status)
-            case AgentUpdated() | AgentRemoved() | QueueChanged() | Diagnostic():
+            case Diagnostic():
+                if news.code == ApprovalMismatchEvent.type and news.session_id is not None:
+                    self.push.on_mismatch(news.session_id)
+            case AgentUpdated() | AgentRemoved() | QueueChanged():
                 pass  # streams report these
             case _:
                 assert_never(news)

@@ -95,7 +95,7 @@ from quarterdeck.runner.workspaces import FileNames, FolderListing, SessionFile,
 from quarterdeck.storage import SqliteStorage
 from quarterdeck.storage.database import Database, open_database
 from quarterdeck.storage.reserve import Reserve
-from quarterdeck.views.context import ACPCapabilities, ACPCommand
+from quarterdeck.views.context import ACPCapabilities, ACPCommand, SetPermissionPolicyCommand
 from quarterdeck.wire import IndependentTasks, background_tasks, foreign_errors
 
 logger = logging.getLogger(__name__)
@@ -169,7 +169,9 @@ class Runner:
         reserve = Reserve(home / RESERVE)
         reserve.open()
         self._refusals = UnstoredRefusals(reserve)
-        self.inbox = PermissionInbox(store.decisions, options.policy, self._refusals)
+        self.inbox = PermissionInbox(
+            store.decisions, options.policy, store.context_policies, self._refusals
+        )
         self.host = host = await stack.enter_async_context(Host(self._host_options()))
         self._compose(host, store)
         tasks = IndependentTasks(await stack.enter_async_context(background_tasks()))
@@ -275,6 +277,7 @@ class Runner:
         self._report(QueueChanged(session_id=session_id, number=number))
 
     def _on_deleted(self, session_id: str) -> None:
+        self.inbox.forget_session(session_id)
         self._report(SessionDeleted(session_id=session_id))
 
     def _report(self, news: News) -> None:
@@ -509,6 +512,11 @@ class Runner:
         self, session_id: str, command: ACPCommand, *, by: Actor = PROGRAM
     ) -> None:
         _log(f"context command {command.command}", by)
+        if isinstance(command, SetPermissionPolicyCommand):
+            # Decided together with the owner's rules, not by a subscriber: see `inbox`.
+            session = self.catalogue.get(session_id)
+            await self.inbox.set_context_policy(session.session_id, command.policy, by)
+            return
         await self.context_adapters.execute(session_id, command)
 
     def context_capabilities(self) -> list[ACPCapabilities]:
