@@ -68,6 +68,7 @@ from anyio.lowlevel import current_token
 
 from quarterdeck.errors import LogGap, StorageFailed
 from quarterdeck.storage.contract import Batch, SessionMeta, Stored
+from quarterdeck.storage.damage import Damage, LogEpoch
 
 logger = logging.getLogger(__name__)
 
@@ -335,6 +336,12 @@ class BlockingLog(Commits, Protocol):
     @property
     def path(self) -> Path: ...
 
+    @property
+    def epoch(self) -> LogEpoch: ...
+
+    @property
+    def damages(self) -> Sequence[Damage]: ...
+
     def open(self) -> None: ...
 
     def read(self, session_id: str, after: int, limit: int) -> list[bytes]: ...
@@ -367,6 +374,14 @@ class ThreadedStorage:
     @property
     def path(self) -> Path:
         return self._log.path
+
+    @property
+    def epoch(self) -> LogEpoch:
+        return self._log.epoch
+
+    @property
+    def damages(self) -> Sequence[Damage]:
+        return self._log.damages
 
     async def open(self) -> None:
         if self._writer is None:
