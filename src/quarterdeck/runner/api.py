@@ -44,6 +44,7 @@ from quarterdeck.runner.prompts.store import PromptEntry, PromptMode
 from quarterdeck.runner.sessions.catalogue import SessionOverview, SessionTitle
 from quarterdeck.runner.workspaces.files import SessionFile
 from quarterdeck.runner.workspaces.folders import FolderListing
+from quarterdeck.storage import LogEpoch
 from quarterdeck.views.context import ACPCapabilities, ACPCommand
 
 Json: TypeAlias = Any
@@ -140,12 +141,14 @@ class PermissionView(Struct, frozen=True, kw_only=True):
 
 
 class RunnerHealth(Struct, frozen=True, kw_only=True):
-    """Whether the log can be written now, and how often a commit has failed."""
+    """Whether the log can be written now, how often a commit has failed, and what is damaged."""
 
     log_path: str
     """For error messages."""
     is_healthy: bool
     storage_failures: int
+    damages: tuple[str, ...] = ()
+    """A sentence for each damage that was found in the log."""
 
 
 class LogSource(Protocol):
@@ -236,6 +239,9 @@ class RunnerApi(Protocol):
         """Return an elicitation that is pending, or was resolved recently."""
 
     def health(self) -> RunnerHealth: ...
+
+    def log_epoch(self) -> LogEpoch:
+        """Return the epoch of the log: in another one, a number may be that of another event."""
 
     # ---- the log ---------------------------------------------------------------------------
 

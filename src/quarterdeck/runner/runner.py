@@ -86,7 +86,7 @@ from quarterdeck.runner.store import RunnerStore, keep_tidy
 from quarterdeck.runner.tasks import IndependentTasks
 from quarterdeck.runner.workspaces.files import FileNames, SessionFile
 from quarterdeck.runner.workspaces.folders import FolderListing, list_folder
-from quarterdeck.storage import SqliteStorage
+from quarterdeck.storage import LogEpoch, SqliteStorage
 from quarterdeck.storage.database import Database, open_database
 from quarterdeck.views.context import ACPCapabilities, ACPCommand
 from quarterdeck.wire import background_tasks, foreign_errors
@@ -312,7 +312,11 @@ class Runner:
             log_path=str(self.options.home / LOG),
             is_healthy=self.host.is_healthy,
             storage_failures=self._storage_failures,
+            damages=tuple(damage.sentence for damage in self.host.log_damages),
         )
+
+    def log_epoch(self) -> LogEpoch:
+        return self.host.log_epoch
 
     # ---- the log -----------------------------------------------------------------------------
 

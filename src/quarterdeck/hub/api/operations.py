@@ -41,6 +41,7 @@ async def metrics_text(hub: Hub) -> str:
         _gauge("queued_prompts", "Queued prompts", {"": queued}),
         _counter("storage_failures_total", "Times the log failed", health.storage_failures),
         _gauge("log_healthy", "Whether the log can be written", {"": int(health.is_healthy)}),
+        _gauge("log_damages", "Damages found in the log", {"": len(health.damages)}),
         _gauge("uptime_seconds", "Since the start", {"": int(time.time() - hub.started_at)}),
         _gauge("process_resident_bytes", "Memory of the hub itself", {"": resident_bytes()}),
     ]
@@ -81,8 +82,9 @@ def resident_bytes() -> int:
 class Health(ApiResponse, frozen=True, kw_only=True):
     """Without details: no token is needed."""
 
-    status: Literal["ok", "degraded"]
-    """Degraded: the log cannot be written, so nothing new is taken."""
+    status: Literal["ok", "degraded", "damaged"]
+    """Degraded: the log cannot be written, so nothing new is taken. Damaged: stored events are not
+    what was stored; `GET /api/hub` names them."""
 
 
 class HubFacts(ApiResponse, frozen=True, kw_only=True):
@@ -92,6 +94,8 @@ class HubFacts(ApiResponse, frozen=True, kw_only=True):
     agents: int
     pending_approvals: int
     queued_prompts: int
+    damages: tuple[str, ...]
+    """A sentence for each damage that was found in the log."""
     home: str | UnsetType = UNSET
     """The data folder; only for admins."""
 
@@ -100,7 +104,10 @@ def operation_endpoints(hub: Hub) -> list[Endpoint]:
     """Return the part of the route table for operators."""
 
     async def health(_request: ApiRequest) -> Health:
-        return Health(status="ok" if hub.runner.health().is_healthy else "degraded")
+        found = hub.runner.health()
+        if not found.is_healthy:
+            return Health(status="degraded")
+        return Health(status="damaged" if found.damages else "ok")
 
     async def metrics(_request: ApiRequest) -> Response:
         return Response(await metrics_text(hub), headers={"content-type": CONTENT_TYPE})
@@ -113,6 +120,7 @@ def operation_endpoints(hub: Hub) -> list[Endpoint]:
             agents=len(hub.runner.agents()),
             pending_approvals=len(hub.runner.pending_permissions()),
             queued_prompts=await hub.runner.count_queued_prompts(),
+            damages=hub.runner.health().damages,
             home=str(hub.options.home) if request.by.may("admin") else UNSET,
         )
 

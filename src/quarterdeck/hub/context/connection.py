@@ -44,6 +44,7 @@ from quarterdeck.hub.context.frames import (
     write_message,
 )
 from quarterdeck.hub.context.subscription import ContextSubscription
+from quarterdeck.hub.streams.cursors import LogCursor
 from quarterdeck.hub.streams.service import Streams
 from quarterdeck.hub.streams.sources import StreamSources
 from quarterdeck.runner import (
@@ -234,7 +235,7 @@ class ContextConnection:
                 await self._again(token)
             case ContextSubscribe():
                 for session_id in message.session_ids:
-                    await self._subscribe(session_id, message.from_seq)
+                    await self._subscribe(session_id, self._start_of(session_id, message))
             case ContextUnsubscribe():
                 self._unsubscribe(message.session_ids)
             case Command():
@@ -256,6 +257,15 @@ class ContextConnection:
             self._socket.close(self._greeter.REFUSED, "unknown token; pair again")
         else:
             self._greet()
+
+    def _start_of(self, session_id: str, message: ContextSubscribe) -> int:
+        """Return where a session begins for the client; 0 if its number means nothing any more."""
+        epoch = self._streams.logs.log_epoch
+        if LogCursor(message.epoch or None, message.from_seq).is_valid(epoch):
+            return message.from_seq
+        facts = {"sessionId": session_id, "epoch": epoch.id}
+        self._socket.push(write_message("history_reset", **facts))
+        return 0
 
     async def _subscribe(self, session_id: str, from_seq: int) -> None:
         subscription = self._subscriptions.get(session_id)

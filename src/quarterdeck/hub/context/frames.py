@@ -47,6 +47,8 @@ class Ping(_Message, frozen=True, kw_only=True, tag="ping"):
 class ContextSubscribe(_Message, frozen=True, kw_only=True, tag="subscribe"):
     session_ids: tuple[str, ...] = ()
     from_seq: int = 0
+    epoch: str = ""
+    """The epoch that `fromSeq` is of, as `history_complete` gave it."""
 
 
 class ContextUnsubscribe(_Message, frozen=True, kw_only=True, tag="unsubscribe"):
