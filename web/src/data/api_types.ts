@@ -174,13 +174,14 @@ export interface FolderList {
 }
 
 export interface Health {
-  status: 'degraded' | 'ok'
+  status: 'damaged' | 'degraded' | 'ok'
 }
 
 export interface History {
   events: unknown[]
   nextSeq: number
   lastSeq: number
+  epoch: string
 }
 
 export interface HubFacts {
@@ -190,6 +191,7 @@ export interface HubFacts {
   agents: number
   pendingApprovals: number
   queuedPrompts: number
+  damages: string[]
   home?: string
 }
 
@@ -384,6 +386,7 @@ export interface SessionFile {
 
 export interface SessionList {
   sessions: SessionOverview[]
+  epoch: string
 }
 
 export interface SessionOverview {
@@ -420,6 +423,7 @@ export interface SpawnAgent {
 export interface StateResponse {
   session: SessionOverview
   seq: number
+  epoch: string
   state: { [key: string]: unknown }
 }
 
@@ -459,6 +463,7 @@ export interface ToolEntry {
 export interface TranscriptPage {
   session: SessionOverview
   seq: number
+  epoch: string
   entries: (MessageEntry | ToolEntry | TurnEntry | StatusEntry)[]
   hasOlder: boolean
   state?: { [key: string]: unknown }
@@ -475,5 +480,6 @@ export interface TurnEntry {
 
 export interface WholeEntry {
   seq: number
+  epoch: string
   entry: MessageEntry | ToolEntry | TurnEntry | StatusEntry
 }

@@ -235,7 +235,7 @@ class ContextConnection:
                 await self._again(token)
             case ContextSubscribe():
                 for session_id in message.session_ids:
-                    await self._subscribe(session_id, self._start_of(session_id, message))
+                    await self._subscribe(session_id, message)
             case ContextUnsubscribe():
                 self._unsubscribe(message.session_ids)
             case Command():
@@ -267,7 +267,7 @@ class ContextConnection:
         self._socket.push(write_message("history_reset", **facts))
         return 0
 
-    async def _subscribe(self, session_id: str, from_seq: int) -> None:
+    async def _subscribe(self, session_id: str, message: ContextSubscribe) -> None:
         subscription = self._subscriptions.get(session_id)
         if (
             session_id in self._subscribed
@@ -276,7 +276,9 @@ class ContextConnection:
         ):
             return  # the client is getting it already
         try:
+            from_seq = self._start_of(session_id, message)
             subscription = await self._open(session_id, from_seq=from_seq, is_replay=True)
+            subscription.wants_epoch = message.epoch is not None
         except (AcpError, StorageFailed) as error:
             self._socket.push(error_frame(error, sessionId=session_id))
             self._socket.push(write_message("history_complete", sessionId=session_id, lastSeq=0))

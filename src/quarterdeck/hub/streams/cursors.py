@@ -25,6 +25,7 @@ from quarterdeck.storage import LogEpoch
 from quarterdeck.storage.checksums import is_epoch
 
 MOST_SESSIONS: Final = 64  # on one connection: their cursors are in every id
+NO_EPOCH: Final = "x"  # in an id: the position of a client that still has to get its reset
 _LAST_NUMBER: Final = 2**53 - 1  # what JavaScript can count to
 
 
@@ -104,12 +105,24 @@ def read_cursor(text: str, name: str) -> LogCursor:
     return LogCursor(epoch if dash else None, number(seq, name))
 
 
+def read_log_cursor(text: str, name: str) -> LogCursor:
+    """Read the cursor of a session.
+
+    Raises:
+        CursorInvalid: if no id of a session had it.
+    """
+    cursor = read_cursor(text, name)
+    if cursor.epoch is not None and cursor.epoch != NO_EPOCH and not is_epoch(cursor.epoch):
+        raise CursorInvalid(f"{name} is {text[:40]!r}; it must be EPOCH-SEQ, as an id gave it")
+    return cursor
+
+
 def session_cursor(scope: Mapping[str, Any]) -> LogCursor:
     """Return after which event of a session to begin."""
     given = only(query_of(scope), "from_seq")
     last = last_event_id(scope)
-    start = LogCursor(None, 0) if given is None else read_cursor(given, "from_seq")
-    return read_cursor(last, "Last-Event-ID") if last else start
+    start = LogCursor(None, 0) if given is None else read_log_cursor(given, "from_seq")
+    return read_log_cursor(last, "Last-Event-ID") if last else start
 
 
 def packet_cursor(scope: Mapping[str, Any]) -> tuple[LogCursor, int]:
@@ -169,7 +182,7 @@ def _session(value: str) -> tuple[str, LogCursor]:
     session_id, colon, seq = value.rpartition(":")
     if not (colon and session_id):
         raise CursorInvalid(f"session is {value[:80]!r}; it must be ID:SEQ, such as sess-1:0")
-    return session_id, read_cursor(seq, "the SEQ of session")
+    return session_id, read_log_cursor(seq, "the SEQ of session")
 
 
 def _resumed(start: ManyCursors, last: str) -> ManyCursors:
@@ -185,7 +198,7 @@ def _resumed(start: ManyCursors, last: str) -> ManyCursors:
             "Last-Event-ID is of a stream of other sessions; leave it out, and give each SEQ"
         )
     sessions = tuple(
-        (session_id, _of_epoch(read_cursor(cursor, "Last-Event-ID"), epochs))
+        (session_id, _of_epoch(read_log_cursor(cursor, "Last-Event-ID"), epochs))
         for (session_id, _), cursor in zip(start.sessions, cursors, strict=False)
     )
     host = cursors[-1] if start.has_host else ""

@@ -179,6 +179,11 @@ class SharedLog:
         self._unsubscribe()
 
     @property
+    def epoch(self) -> str:
+        """The epoch of its numbers."""
+        return self.prefix.rstrip(b"-").decode()
+
+    @property
     def was_closed(self) -> bool:
         """Whether its session was closed before the runner started."""
         return self._source.was_closed

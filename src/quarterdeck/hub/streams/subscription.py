@@ -26,13 +26,12 @@ from typing_extensions import override
 
 from quarterdeck.errors import LogDamaged
 from quarterdeck.http.sse import EventStream, named_event
-from quarterdeck.hub.streams.cursors import LogCursor, ManyCursors
+from quarterdeck.hub.streams.cursors import NO_EPOCH, LogCursor, ManyCursors
 from quarterdeck.hub.streams.shared_log import EncodedRun, Logs, SharedLog
 from quarterdeck.jsontext import encode_json
 from quarterdeck.runner import News, QueueChanged, RunnerApi
 from quarterdeck.storage import LogEpoch
 
-_NO_EPOCH: Final = "x"  # is never that of a log
 _MUCH: Final = 256 << 10  # bytes, after which other tasks run if no send had to wait
 
 
@@ -125,7 +124,7 @@ class LogSubscription:
 
 def _unreset(cursor: LogCursor) -> str:
     """Return the position of a client that still has to get its reset."""
-    return f"{cursor.epoch or _NO_EPOCH}-{cursor.seq}"
+    return f"{cursor.epoch or NO_EPOCH}-{cursor.seq}"
 
 
 class HostLogSubscription(LogSubscription):
