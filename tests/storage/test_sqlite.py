@@ -50,7 +50,7 @@ def seal_records(path: Path) -> None:
     """Give the records of sessions the checksums of their new content."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         for row in connection.execute(RECORDS).fetchall():
-            head = read_record(row[:5] + (None,)).head
+            head = read_record((*row[:5], None)).head
             checksum = head._replace(meta=meta_checksum(row[2])).checksum
             connection.execute("UPDATE sessions SET checksum = ? WHERE id = ?", (checksum, row[0]))
 

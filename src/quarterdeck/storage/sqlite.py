@@ -119,6 +119,7 @@ class _SqliteLog:
         self._unsealed = _SEALED
         """The ids of rows of an older format that may have no checksum yet."""
         self._wal_bytes = 0
+        self._was_absent = False
         self._broken: StorageFailed | None = None
 
     @property
@@ -244,6 +245,7 @@ class _SqliteLog:
             release_lock(self._lock)
 
     def _connect(self) -> None:
+        self._was_absent = not self.path.exists()  # moved away: nothing is missed
         try:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
             check_file(self.path)
@@ -294,7 +296,8 @@ class _SqliteLog:
         epoch, number, unsealed_from, unsealed_to = facts
         self._unsealed = range(unsealed_from, unsealed_to + 1)
         is_new = number == 0
-        lost = self._lost(reading, is_empty=is_new and not self._heads, epoch=epoch)
+        is_empty = is_new and not self._heads and not self._was_absent
+        lost = self._lost(reading, is_empty=is_empty, epoch=epoch)
         if is_new or lost or reading.doubt or reading.epoch != epoch:
             epoch, number = new_epoch(), max(number, reading.number) + 1
             self._store_epoch(epoch, number, lost)
