@@ -47,7 +47,7 @@ from quarterdeck.runner import (
     SessionDeleted,
     SessionUpdated,
 )
-from quarterdeck.storage.database import open_database
+from quarterdeck.storage.database import Database, open_database
 from quarterdeck.wire import background_tasks
 
 DATABASE: Final = "hub.db"
@@ -59,6 +59,7 @@ class Hub:
 
     auth: Authentication
     push: PushService
+    database: Database
 
     def __init__(
         self,
@@ -115,11 +116,10 @@ class Hub:
             # tables over from an older hub.db before that is opened.
             await stack.enter_async_context(self._own_runner)
         home = private_folder(options.home)
-        store = HubStore(
-            await stack.enter_async_context(
-                open_database(home / DATABASE, HUB_TABLES, moved_away=MOVED)
-            )
+        self.database = await stack.enter_async_context(
+            open_database(home / DATABASE, HUB_TABLES, moved_away=MOVED)
         )
+        store = HubStore(self.database)
         self.auth = Authentication(
             store,
             AuthenticationOptions(

@@ -44,7 +44,7 @@ from quarterdeck.runner.prompts.store import PromptEntry, PromptMode
 from quarterdeck.runner.sessions.catalogue import SessionOverview, SessionTitle
 from quarterdeck.runner.workspaces.files import SessionFile
 from quarterdeck.runner.workspaces.folders import FolderListing
-from quarterdeck.storage import LogEpoch
+from quarterdeck.storage import CompactedFile, LogEpoch
 from quarterdeck.views.context import ACPCapabilities, ACPCommand
 
 Json: TypeAlias = Any
@@ -244,6 +244,14 @@ class RunnerApi(Protocol):
         """Return the epoch of the log: in another one, a number may be that of another event."""
 
     # ---- the log ---------------------------------------------------------------------------
+
+    async def compact(self) -> list[CompactedFile]:
+        """Give free space of the log and of runner.db back to the disk, while all goes on.
+
+        Raises:
+            StorageFailed: if that is not possible now.
+            DatabaseFailed: the same for runner.db.
+        """
 
     async def open_log(self, session_id: str | None) -> LogSource:
         """Return the log of a session, live or closed; None means the host's own stream.

@@ -86,8 +86,9 @@ from quarterdeck.runner.store import RunnerStore, keep_tidy
 from quarterdeck.runner.tasks import IndependentTasks
 from quarterdeck.runner.workspaces.files import FileNames, SessionFile
 from quarterdeck.runner.workspaces.folders import FolderListing, list_folder
-from quarterdeck.storage import LogEpoch, SqliteStorage
+from quarterdeck.storage import CompactedFile, LogEpoch, SqliteStorage
 from quarterdeck.storage.database import Database, open_database
+from quarterdeck.storage.group_commit import ThreadedStorage
 from quarterdeck.views.context import ACPCapabilities, ACPCommand
 from quarterdeck.wire import background_tasks, foreign_errors
 
@@ -319,6 +320,14 @@ class Runner:
         return self.host.log_epoch
 
     # ---- the log -----------------------------------------------------------------------------
+
+    async def compact(self) -> list[CompactedFile]:
+        storage = self.host.options.storage
+        files: list[CompactedFile] = []
+        if isinstance(storage, ThreadedStorage):
+            before, after = await storage.compact()
+            files.append(CompactedFile(file=LOG, before=before, after=after))
+        return [*files, await self.database.compact()]
 
     async def open_log(self, session_id: str | None) -> LogSource:
         return await open_log(self.host, self.catalogue, session_id)

@@ -1,6 +1,13 @@
 """Logs: every event of every session, numbered, stored before it is published."""
 
-from quarterdeck.storage.contract import ImmediateStorage, Lifecycle, SessionMeta, Storage, Stored
+from quarterdeck.storage.contract import (
+    CompactedFile,
+    ImmediateStorage,
+    Lifecycle,
+    SessionMeta,
+    Storage,
+    Stored,
+)
 from quarterdeck.storage.damage import CheckedStorage, Damage, LogEpoch, damages_of, epoch_of
 from quarterdeck.storage.jsonl import JsonlStorage
 from quarterdeck.storage.memory import MemoryStorage
@@ -8,6 +15,7 @@ from quarterdeck.storage.sqlite import SqliteStorage
 
 __all__ = [
     "CheckedStorage",
+    "CompactedFile",
     "Damage",
     "ImmediateStorage",
     "JsonlStorage",

@@ -33,8 +33,15 @@ from quarterdeck.errors import REPAIR, DatabaseFailed, StartRefused
 from quarterdeck.machine.private_files import open_private
 from quarterdeck.storage import row_sums
 from quarterdeck.storage.checksums import name_checksum
+from quarterdeck.storage.contract import CompactedFile
 from quarterdeck.storage.mark import LogMark, Slot
-from quarterdeck.storage.sqlite_schema import DAMAGED, closed_on_failure, protect, transaction
+from quarterdeck.storage.sqlite_schema import (
+    DAMAGED,
+    REPAIRED,
+    closed_on_failure,
+    protect,
+    transaction,
+)
 
 APPLICATION_ID: Final = 0x51646862  # "Qdhb"
 
@@ -109,6 +116,19 @@ class Database:
         if changes:
             self.mark.note([(_CHANGES_SLOT, _slot(self.path, changes))])
         return result
+
+    async def compact(self) -> CompactedFile:
+        """Give free space back to the disk; writes wait for it.
+
+        Raises:
+            DatabaseFailed: if SQLite fails.
+        """
+        try:
+            return await to_thread.run_sync(
+                partial(_vacuum, self.path, self._writer), limiter=self._writes
+            )
+        except sqlite3.Error as error:
+            raise _failure(self.path, error) from error
 
     def _run(
         self, connection: sqlite3.Connection, begin: str, run: Callable[[sqlite3.Connection], _T]
@@ -195,6 +215,26 @@ def _close(database: Database) -> None:
     database.mark.close(is_clean=True)
 
 
+def _vacuum(path: Path, connection: sqlite3.Connection) -> CompactedFile:
+    before = path.stat().st_size
+    connection.execute("VACUUM")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    return CompactedFile(file=path.name, before=before, after=path.stat().st_size)
+
+
+def vacuum_file(path: Path) -> CompactedFile:
+    """Compact a database that no process uses.
+
+    Raises:
+        DatabaseFailed: if SQLite fails.
+    """
+    try:
+        with closing(_connect(path, "rw")) as connection:
+            return _vacuum(path, connection)
+    except sqlite3.Error as error:
+        raise _failure(path, error) from error
+
+
 def _slot(path: Path, changes: int) -> Slot:
     return Slot(changes, name_checksum(path.name))
 
@@ -242,6 +282,8 @@ def _set_up(path: Path, writer: sqlite3.Connection) -> None:
 
 def _versions(path: Path) -> dict[str, int]:
     """Return the parts of a file and their versions, without changing it."""
+    if path.with_name(f"{path.name}{REPAIRED}").exists():
+        raise StartRefused(f"a repair of {path} was interrupted", f"finish it: {REPAIR}")
     if path.stat().st_size == 0:
         return {}
     with closing(_connect(path, "ro")) as connection:

@@ -60,7 +60,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import anyio
 from anyio import to_thread
@@ -355,12 +355,26 @@ class BlockingLog(Commits, Protocol):
     def close(self) -> None: ...
 
 
+@runtime_checkable
+class CompactableLog(Protocol):
+    """A log that can be compacted while it is used; see `sqlite_compaction`."""
+
+    def begin_compaction(self) -> bool: ...
+
+    def write_compact_copy(self) -> None: ...
+
+    def finish_compaction(self) -> None: ...
+
+    def end_compaction(self) -> None: ...
+
+
 class ThreadedStorage:
     """A `Storage` around a blocking log: one thread writes, another one reads."""
 
     def __init__(self, log: BlockingLog) -> None:
         self._log = log
         self._writer: GroupCommit | None = None
+        self._compacting = anyio.Lock()
         self._reads = anyio.CapacityLimiter(1)  # one reader is enough: pages are short
 
     @property
@@ -409,6 +423,30 @@ class ThreadedStorage:
 
     async def delete_events(self, session_id: str) -> None:
         await self._open_writer().run(partial(self._log.forget, session_id))
+
+    async def compact(self) -> tuple[int, int]:
+        """Give free space back to the disk; return the size of the log before and after.
+
+        Commits wait for some milliseconds in the end, and the event loop never.
+
+        Raises:
+            StorageFailed: if that is not possible now; the log is as it was.
+        """
+        writer, log = self._open_writer(), self._log
+        path = anyio.Path(log.path)
+        before = (await path.stat()).st_size
+        if not isinstance(log, CompactableLog):
+            return before, before  # it compacts itself
+        async with self._compacting:
+            try:
+                while not await writer.run(log.begin_compaction):
+                    pass  # the thread deletes some after each job
+                await to_thread.run_sync(log.write_compact_copy)
+                await writer.run(log.finish_compaction)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await writer.run(log.end_compaction)
+        return before, (await path.stat()).st_size
 
     async def close(self) -> None:
         writer, self._writer = self._writer, None

@@ -112,7 +112,7 @@ class LogMark:
             return MarkReading(doubt="its high-water mark cannot be read")
         slots, newest = _read_slots(content[_HEADER_BYTES:])
         is_power_cut = not header.clean and header.boot != boot_id()
-        if header.file != _identity(self._log):
+        if _identity(self._log) not in header.file.split():
             doubt = "it is not the file that was used last"
         elif changed_at - max(newest, header.at) > COPY_NS:
             doubt = "it was copied"
@@ -160,6 +160,22 @@ class LogMark:
         except OSError as error:  # an older mark is allowed
             self._failed(error)
 
+    def expect(self, copy: Path) -> None:
+        """Accept `copy` as the log too: it is about to replace it."""
+        self._rewrite(f"{_identity(self._log)} {_identity(copy)}")
+
+    def settle(self) -> None:
+        """Accept only the file that is the log now."""
+        self._rewrite(_identity(self._log))
+
+    def _rewrite(self, file: str) -> None:
+        if self._file < 0 or self._header is None:
+            return
+        try:
+            self._write_header(self._header.epoch, self._header.number, is_clean=False, file=file)
+        except OSError as error:
+            self._failed(error)
+
     def close(self, *, is_clean: bool) -> None:
         """Release the file; `is_clean` if everything that was stored is on the disk."""
         file, self._file = self._file, -1
@@ -177,12 +193,14 @@ class LogMark:
             self._file = -1
             os.close(file)
 
-    def _write_header(self, epoch: str, number: int, *, is_clean: bool) -> None:
+    def _write_header(
+        self, epoch: str, number: int, *, is_clean: bool, file: str | None = None
+    ) -> None:
         header = _Header(
             epoch=epoch,
             number=number,
             boot=boot_id(),
-            file=_identity(self._log),
+            file=_identity(self._log) if file is None else file,
             clean=is_clean,
             at=time.time_ns(),
         )

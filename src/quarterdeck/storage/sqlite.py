@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -34,6 +35,14 @@ from quarterdeck.storage.damage import Damage, LogEpoch
 from quarterdeck.storage.group_commit import ThreadedStorage
 from quarterdeck.storage.lock import PRIVATE, release_lock, take_lock, unwritable
 from quarterdeck.storage.mark import LogMark, MarkReading
+from quarterdeck.storage.sqlite_compaction import (
+    catch_up,
+    compact_path,
+    is_equal,
+    put_in_place,
+    remove_copy,
+    write_copy,
+)
 from quarterdeck.storage.sqlite_rows import (
     PAGE,
     RECORDS,
@@ -66,6 +75,7 @@ _COMMIT_BYTES: Final = 2 * 8_192
 """What a commit adds to the WAL beside its events: a page of events, one of sessions."""
 _SWEEP_ROWS: Final = 100
 """Rows deleted at once, about 10 ms: a commit never waits longer for housekeeping."""
+_CATCH_UPS: Final = 5
 _SEAL_ROWS: Final = 50
 """Rows of an older format that get their checksums at once."""
 
@@ -120,6 +130,9 @@ class _SqliteLog:
         """The ids of rows of an older format that may have no checksum yet."""
         self._wal_bytes = 0
         self._was_absent = False
+        self.is_compacting = False
+        self._swap = threading.Lock()
+        """Held while a page is read and while a copy replaces the file."""
         self._broken: StorageFailed | None = None
 
     @property
@@ -128,7 +141,56 @@ class _SqliteLog:
 
     @property
     def is_untidy(self) -> bool:
-        return self._wal_bytes > _CHECKPOINT_BYTES or bool(self._unswept) or len(self._unsealed) > 0
+        return self._wal_bytes > _CHECKPOINT_BYTES or self._has_chores
+
+    @property
+    def _has_chores(self) -> bool:
+        return not self.is_compacting and (bool(self._unswept) or len(self._unsealed) > 0)
+
+    # ---- compaction ------------------------------------------------------------------------
+
+    def begin_compaction(self) -> bool:
+        """Put off the deletion of events; return False if some wait to be deleted first."""
+        self.is_compacting = not self._unswept
+        return self.is_compacting
+
+    def write_compact_copy(self) -> None:
+        """Write the copy, on any thread."""
+        with self._failures():
+            write_copy(self.path)
+            for _ in range(_CATCH_UPS):
+                if catch_up(self.path) < _SEAL_ROWS:
+                    return
+
+    def finish_compaction(self) -> None:
+        """Put the copy in the place of the log; nothing is committed or read meanwhile."""
+        with self._failures(), self._swap:
+            catch_up(self.path)
+            if not is_equal(self.path):
+                raise StorageFailed(self.path, "its copy differs", "report this; nothing changed")
+            self._mark.expect(compact_path(self.path))
+            self._reader.close()
+            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._writer.close()
+            try:
+                self._replace()
+            finally:
+                self._writer = connect_writer(self.path, self._synchronous)
+                self._reader = connect_reader(self.path)
+                self._mark.settle()
+            self._wal_bytes = 0
+
+    def _replace(self) -> None:
+        # A WAL that is still there belongs to the old file: another program has that open.
+        if Path(f"{self.path}-wal").exists():
+            raise StorageFailed(
+                self.path, "another program reads it", "wait for its end and try again"
+            )
+        put_in_place(self.path)
+
+    def end_compaction(self) -> None:
+        self.is_compacting = False
+        remove_copy(self.path)
 
     @property
     def damages(self) -> Sequence[Damage]:
@@ -153,7 +215,7 @@ class _SqliteLog:
         return gaps
 
     def read(self, session_id: str, after: int, limit: int) -> list[bytes]:
-        with self._failures():
+        with self._failures(), self._swap:
             while True:
                 head = self._heads.get(session_id)
                 if head is None:
@@ -187,7 +249,7 @@ class _SqliteLog:
         return LogDamaged(self.path, damage.session_id or "", damage.sentence)
 
     def sessions(self) -> list[SessionMeta]:
-        with self._failures():
+        with self._failures(), self._swap:
             records = [read_record(row) for row in self._reader.execute(RECORDS)]
             return [
                 listed_record(record)
@@ -221,18 +283,19 @@ class _SqliteLog:
         if not self.is_untidy:
             return False  # the usual case
         with self._failures():
-            if self._unswept:
+            if self._unswept and not self.is_compacting:
                 self._sweep()
-            elif len(self._unsealed):
+            elif len(self._unsealed) and not self.is_compacting:
                 self._seal()
             if self._wal_bytes > _CHECKPOINT_BYTES:
                 self._wal_bytes = 0
                 # PASSIVE does not wait for the reader; what that blocks is copied next time.
                 self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        return bool(self._unswept) or len(self._unsealed) > 0
+        return self._has_chores
 
     def close(self) -> None:
         try:
+            self.is_compacting = False
             while self._unswept:
                 self.tidy()
         except StorageFailed as error:  # sweeping resumes when the log is opened next
@@ -245,6 +308,7 @@ class _SqliteLog:
             release_lock(self._lock)
 
     def _connect(self) -> None:
+        remove_copy(self.path)  # left by a process that was killed
         self._was_absent = not self.path.exists()  # moved away: nothing is missed
         try:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
@@ -442,6 +506,9 @@ class _SqliteLog:
         """Convert errors of SQLite to `StorageFailed`."""
         try:
             yield
+        except OSError as error:  # of a compaction
+            remedy = "check the disk; the log is as it was"
+            raise StorageFailed(self.path, error.strerror or str(error), remedy) from error
         except sqlite3.Error as error:
             failure = _explain(self.path, error)
             if getattr(error, "sqlite_errorcode", None) in _NOT_SYNCED:

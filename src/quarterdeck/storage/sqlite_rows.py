@@ -20,7 +20,7 @@ from quarterdeck.storage.checksums import (
 from quarterdeck.storage.contract import Run, SessionMeta, listed_meta
 from quarterdeck.storage.damage import Damage
 from quarterdeck.storage.mark import Slot
-from quarterdeck.storage.sqlite_schema import session_of
+from quarterdeck.storage.sqlite_schema import column_of, session_of
 
 ROW_BYTES: Final = 64 << 10
 """The size of a row with several events: reading one event reads its whole row."""
@@ -84,6 +84,14 @@ def read_record(row: Sequence[Any]) -> Record:
     return Record(session_id, spoiled, meta, is_intact=False)
 
 
+def sealed_record(
+    session_id: str, id_: int, meta: bytes | None, last_seq: int, freed_seq: int
+) -> tuple[int, str | bytes, bytes | None, int, int, int]:
+    """Return a row of `sessions` with its checksum."""
+    head = Head(id_, last_seq, freed_seq, name_checksum(session_id), meta_checksum(meta))
+    return id_, column_of(session_id), meta, last_seq, freed_seq, head.checksum
+
+
 def listed_record(record: Record) -> SessionMeta:
     """Return a session for a listing; one with a damaged record is closed, without its facts."""
     if record.is_intact:
@@ -142,22 +150,27 @@ class PageReader:
             raise BadRun(self.reached + 1, self._head.last_seq, "they are missing")
 
     def _checked(self, row: Sequence[Any]) -> tuple[int, list[bytes]]:
-        id_, last_seq, count, data, checksum = row
+        _id, last_seq, count, data, _checksum = row
         reached, most = self.reached, self._head.last_seq
-        is_typed = isinstance(last_seq, int) and isinstance(count, int) and isinstance(data, bytes)
-        if not is_typed or count < 1 or last_seq <= reached:
+        if not isinstance(last_seq, int) or last_seq <= reached:
             raise BadRun(reached + 1, most, "their row is damaged")
-        if not self._is_intact(id_, last_seq, count, data, checksum):
+        if not is_intact_row(self._head.name, row, self._unsealed):
             raise BadRun(reached + 1, max(min(last_seq, most), 1), "their checksum is wrong")
         before = last_seq - count
         if before > reached or (before < reached and self.events):
             raise BadRun(reached + 1, max(before, reached + 1), "they are missing")
         return last_seq, data.split(b"\n") if count > 1 else [data]
 
-    def _is_intact(self, id_: int, last_seq: int, count: int, data: bytes, checksum: Any) -> bool:
-        if checksum is None and id_ in self._unsealed:
-            return count == 1 or data.count(b"\n") == count - 1
-        return bool(checksum == run_checksum(self._head.name, last_seq, count, data))
+
+def is_intact_row(name: int, row: Sequence[Any], unsealed: range) -> bool:
+    """Return whether a row of `PAGE` is what was stored for the session with this name."""
+    id_, last_seq, count, data, checksum = row
+    is_typed = isinstance(last_seq, int) and isinstance(count, int) and isinstance(data, bytes)
+    if not is_typed or count < 1:
+        return False
+    if checksum is None and id_ in unsealed:
+        return bool(count == 1 or data.count(b"\n") == count - 1)
+    return bool(checksum == run_checksum(name, last_seq, count, data))
 
 
 def rows_of(runs: Sequence[Run]) -> Iterator[tuple[str, int, int, bytes]]:

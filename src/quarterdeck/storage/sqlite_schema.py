@@ -35,6 +35,8 @@ Migration: TypeAlias = Callable[[sqlite3.Connection], None]
 
 APPLICATION_ID: Final = 0x51646C67  # "Qdlg"
 DAMAGED: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+REPAIRED: Final = ".repaired"
+"""The end of the name of a file that a repair has written and not yet put in its place."""
 _MAGIC: Final = b"SQLite format 3\x00"
 _TABLES: Final = {"sessions", "events"}
 _FACTS: Final = {"log", "losses"}
@@ -167,6 +169,8 @@ def check_file(path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> None
     Raises:
         StorageRefused: if it is there and not a log that this version can write.
     """
+    if path.with_name(f"{path.name}{REPAIRED}").exists():
+        raise StorageRefused(path, "a repair of it was interrupted", f"finish it: {REPAIR}")
     with path.open("rb") as file:
         start = file.read(len(_MAGIC))
     if not start:

@@ -13,9 +13,10 @@ from msgspec import UNSET, UnsetType
 from starlette.responses import Response
 
 from quarterdeck._version import __version__
-from quarterdeck.hub.api.endpoint import ApiRequest, ApiResponse, Endpoint, way
+from quarterdeck.hub.api.endpoint import ApiRequest, ApiResponse, Endpoint, Nothing, way
 from quarterdeck.hub.hub import Hub
 from quarterdeck.protocol.timestamps import iso_seconds
+from quarterdeck.storage import CompactedFile
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _SESSIONS: Final = ("creating", "active", "prompting", "resuming", "disconnected", "closed")
@@ -100,6 +101,12 @@ class HubFacts(ApiResponse, frozen=True, kw_only=True):
     """The data folder; only for admins."""
 
 
+class Compacted(ApiResponse, frozen=True, kw_only=True):
+    """The sizes of the files in bytes."""
+
+    files: list[CompactedFile]
+
+
 def operation_endpoints(hub: Hub) -> list[Endpoint]:
     """Return the part of the route table for operators."""
 
@@ -124,8 +131,20 @@ def operation_endpoints(hub: Hub) -> list[Endpoint]:
             home=str(hub.options.home) if request.by.may("admin") else UNSET,
         )
 
+    async def compact(_request: ApiRequest) -> Compacted:
+        return Compacted(files=[*await hub.runner.compact(), await hub.database.compact()])
+
     return [
         way(None, "GET /healthz", health, "Show whether the hub is healthy", answer=Health),
         way("view", "GET /metrics", metrics, "Metrics in the text format of Prometheus"),
         way("view", "GET /api/hub", facts, "Facts about the hub", answer=HubFacts),
+        way(
+            "admin",
+            "POST /api/compact",
+            compact,
+            "Give free space of the log and the databases back to the disk",
+            body=Nothing,
+            answer=Compacted,
+            errors=(503,),
+        ),
     ]
