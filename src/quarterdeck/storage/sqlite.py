@@ -368,7 +368,7 @@ class _SqliteLog:
             if number > 1:
                 why = reading.doubt or ("events are missing" if lost else "it was replaced")
                 extra = {"reason": why, "epoch": epoch}
-                logger.warning("the log may have gone back; its readers start over", extra=extra)
+                logger.info("the log may have gone back; its readers start over", extra=extra)
         self.epoch = LogEpoch(epoch, is_first=number == 1)
         self._mark.begin(epoch, number, {head.id: head.slot for head in self._heads.values()})
         for damage in self._recorded_losses():

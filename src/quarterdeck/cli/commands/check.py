@@ -20,10 +20,8 @@ def parser() -> Parser:
         "check changes nothing, and works while the hub runs.",
     )
     add_home(parser)
-    add_json(
-        parser,
-        '{"home", "isDamaged", "files": [{"file", "status", "size", "sessions", "events", "problems"}]}',
-    )
+    files = '[{"file", "status", "size", "sessions", "events", "problems"}]'
+    add_json(parser, f'{{"home", "isDamaged", "files": {files}}}')
     return parser
 
 

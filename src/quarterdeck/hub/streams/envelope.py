@@ -139,6 +139,8 @@ class _Subscription:
         self._key = key
         self._on_failed = on_failed
         self._head = f'{{"subscription":{encode_json(key).decode()},"events":'
+        self.reset: str | None = None
+        """A frame that is sent first."""
         self.leave: Callable[[], None] = lambda: None
 
     @property
@@ -153,6 +155,9 @@ class _Subscription:
         return goal - self._cursor <= NEAR_EVENTS
 
     async def next(self, goal: int) -> str | None:
+        if self.reset is not None:  # before the events that it is about
+            reset, self.reset = self.reset, None
+            return reset
         if self._cursor >= goal:
             return None
         try:
@@ -291,7 +296,7 @@ class _Connection:
         subscription = _Subscription(log, start, key, self._on_failed)
         self._subscriptions[key] = subscription
         if reset:
-            self._push("subscriptionReset", reset)
+            subscription.reset = _frame("subscriptionReset", reset)
         subscription.leave = log.join(partial(self._socket.due, subscription))
         self._socket.due(subscription)
         if frame.from_seq > log.head and not reset:
@@ -348,7 +353,11 @@ class _Connection:
         self._push("response", to_json(RpcResponse(id=request.id, ok=False, error=error)))
 
     def _push(self, key: str, value: Any) -> None:
-        self._socket.push(encode_json({key: value}).decode("utf-8", "replace"))
+        self._socket.push(_frame(key, value))
+
+
+def _frame(key: str, value: Any) -> str:
+    return encode_json({key: value}).decode("utf-8", "replace")
 
 
 def _read(text: str | bytes) -> Frame:
