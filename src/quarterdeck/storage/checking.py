@@ -71,7 +71,7 @@ def check_log(path: Path) -> FileReport:
             _check_log(connection, report, reading)
     except StorageRefused as error:
         report.add(error.reason)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         report.add(f"it cannot be read ({error})")
     return report
 
@@ -189,7 +189,7 @@ def scan_session(
                     yield damage(last_seq - count, "they are missing")
                 yield from _numbered(record.session_id, ScannedRun(*row[1:4]))
             reached = last_seq
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         yield damage(max(head.last_seq, reached + 1), str(error))
         return
     if record.is_intact and reached < head.last_seq:
@@ -253,6 +253,6 @@ def check_database(path: Path) -> FileReport:
             changes = row_sums.count_changes(connection) if row_sums.has_sums(connection) else 0
         if slot is not None and slot.name == name_checksum(path.name) and slot.last_seq > changes:
             report.add(f"its last {slot.last_seq - changes} changes are missing")
-    except (sqlite3.Error, QuarterdeckError) as error:
+    except (sqlite3.Error, UnicodeDecodeError, QuarterdeckError) as error:
         report.add(f"it cannot be read ({error})")
     return report

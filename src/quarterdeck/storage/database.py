@@ -136,7 +136,7 @@ class Database:
         try:
             with transaction(connection, begin):
                 return run(connection)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise _failure(self.path, error) from error
 
 
@@ -205,7 +205,7 @@ def _explained(path: Path) -> Iterator[None]:
     """Convert errors of SQLite to `StartRefused`."""
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise _unusable(path, error) from error
 
 
@@ -399,14 +399,18 @@ def _seal(writer: sqlite3.Connection) -> None:
         row_sums.seal(writer)
 
 
-def _unusable(path: Path, error: sqlite3.Error) -> StartRefused:
+def _unusable(path: Path, error: sqlite3.Error | UnicodeDecodeError) -> StartRefused:
+    if isinstance(error, UnicodeDecodeError):  # the message of SQLite has damaged text in it
+        return StartRefused(f"{path} is damaged (its text is not UTF-8)", _SALVAGE)
     if getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGED:
         return StartRefused(f"{path} is damaged ({error})", _SALVAGE)
     remedy = "check its disk, its permissions, and which other programs have it open"
     return StartRefused(f"{path} cannot be opened ({error})", remedy)
 
 
-def _failure(path: Path, error: sqlite3.Error) -> DatabaseFailed:
+def _failure(path: Path, error: sqlite3.Error | UnicodeDecodeError) -> DatabaseFailed:
+    if isinstance(error, UnicodeDecodeError):
+        return DatabaseFailed(path, "it is damaged", f"stop the hub and {_SALVAGE}")
     code = getattr(error, "sqlite_errorcode", 0)
     reason = f"{error} ({getattr(error, 'sqlite_errorname', 'no code')})"
     if code == sqlite3.SQLITE_FULL:

@@ -355,6 +355,12 @@ class BlockingLog(Commits, Protocol):
     def close(self) -> None: ...
 
 
+def disk_size(path: Path) -> int:
+    """Return the size of a log with its WAL, if it has one."""
+    files = (path, path.with_name(f"{path.name}-wal"))
+    return sum(each.stat().st_size for each in files if each.exists())
+
+
 @runtime_checkable
 class CompactableLog(Protocol):
     """A log that can be compacted while it is used; see `sqlite_compaction`."""
@@ -433,8 +439,7 @@ class ThreadedStorage:
             StorageFailed: if that is not possible now; the log is as it was.
         """
         writer, log = self._open_writer(), self._log
-        path = anyio.Path(log.path)
-        before = (await path.stat()).st_size
+        before = await to_thread.run_sync(disk_size, log.path)
         if not isinstance(log, CompactableLog):
             return before, before  # it compacts itself
         async with self._compacting:
@@ -446,7 +451,7 @@ class ThreadedStorage:
             finally:
                 with anyio.CancelScope(shield=True):
                     await writer.run(log.end_compaction)
-        return before, (await path.stat()).st_size
+        return before, await to_thread.run_sync(disk_size, log.path)
 
     async def close(self) -> None:
         writer, self._writer = self._writer, None

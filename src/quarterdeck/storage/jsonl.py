@@ -184,6 +184,8 @@ class _JsonlLog:
     def _begin_epoch(self, reading: MarkReading) -> None:
         """Compare the log with its mark; begin a new epoch if it may have gone back."""
         self.damages = list(self._differences(reading))
+        if self.damages:
+            self.damages = [*self.damages, *self._unknown(reading)]
         for damage in self.damages:
             logger.error("the log is damaged", extra={"reason": damage.sentence})
         number, epoch = reading.number, reading.epoch
@@ -201,7 +203,8 @@ class _JsonlLog:
             stored = 0 if session is None else session.last_seq
             if stored < slot.last_seq:
                 first, reason = stored + 1, "they were stored and are missing"
-            elif session is not None and session.is_damaged:
+            elif session is not None and not session.is_verified:
+                session.is_damaged = True
                 first, reason = session.freed_seq + 1, "their checksum is wrong"
             else:
                 continue
@@ -212,6 +215,16 @@ class _JsonlLog:
                 reason=reason,
                 is_lost=stored < slot.last_seq,
             )
+
+    def _unknown(self, reading: MarkReading) -> Iterator[Damage]:
+        """Yield sessions that the mark lacks: a damaged line may have another session's id."""
+        known = {slot.name for slot in reading.slots.values()}
+        for session_id, session in self._index.sessions.items():
+            if session.name not in known:
+                session.is_damaged = True
+                reason = "it was never stored, or its id is damaged"
+                last = session.last_seq
+                yield Damage(session_id=session_id, first_seq=1, last_seq=last, reason=reason)
 
     def _repair(self, tail: bytes) -> None:
         """End the last line if it is whole, else cut it off: the next must not be glued to it."""

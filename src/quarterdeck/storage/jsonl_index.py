@@ -84,7 +84,9 @@ class SessionIndex:
         self.freed_seq = 0
         self.event_bytes = 0
         self.chain = 0
-        """The running checksum of the events that are not deleted."""
+        """The running checksum of the events that are not deleted; the slot adds the meta."""
+        self.is_verified = False
+        """Whether it once was what the mark says."""
         self.is_damaged = False
         self.name = name_checksum(session_id)
         self.number = number
@@ -92,7 +94,7 @@ class SessionIndex:
 
     @property
     def slot(self) -> Slot:
-        return Slot(self.last_seq, self.name, self.chain)
+        return Slot(self.last_seq, self.name, crc32(self.meta or b"", self.chain))
 
     def add_event(self, seq: int, start: int, line: bytes) -> None:
         """Add the event in `line`, which has its newline, at `start` of the file."""
@@ -168,13 +170,18 @@ class Index:
             freed = session.free_events(freed_seq)
             self.freed_bytes += freed
             self.garbage_bytes += freed
+        self._verify(session)
 
     def _add_event(self, session_id: str, seq: int, start: int, line: bytes) -> bool:
         session = self.session(session_id)
         if seq <= session.last_seq:  # numbers never go back: a repeated line is not an event
             return False
         session.add_event(seq, start, line)
-        slot = self._expected.get(session.name)
-        if slot is not None and seq == slot.last_seq and session.chain != slot.chain:
-            session.is_damaged = True
+        self._verify(session)
         return True
+
+    def _verify(self, session: SessionIndex) -> None:
+        """Compare a session with the mark; lines that the mark does not have yet may follow."""
+        slot = self._expected.get(session.name)
+        if slot is not None and session.last_seq == slot.last_seq:
+            session.is_verified = session.is_verified or session.slot == slot

@@ -129,7 +129,7 @@ def _repair(path: Path, report: FileReport, folder: Path, repair: Repair) -> Non
     try:
         rebuild = _rebuild_log if path.name == LOG else _rebuild_database
         done = rebuild(path, new, folder)
-    except (sqlite3.Error, StorageRefused) as error:
+    except (sqlite3.Error, StorageRefused, UnicodeDecodeError) as error:
         new.unlink(missing_ok=True)
         for end in _BESIDE:
             path.with_name(f"{new.name}{end}").unlink(missing_ok=True)

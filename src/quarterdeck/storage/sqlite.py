@@ -233,8 +233,9 @@ class _SqliteLog:
         page = PageReader(head, after, self._unsealed)
         try:
             return page.read(self._reader.execute(PAGE, (head.id, after)), limit)
-        except sqlite3.DatabaseError as error:
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF not in DAMAGED:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            is_damage = getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGED
+            if not is_damage and isinstance(error, sqlite3.Error):
                 raise
             if page.events:
                 return page.events[:limit]
@@ -323,7 +324,7 @@ class _SqliteLog:
                 self._reader = connect_reader(self.path)
                 undo.callback(self._reader.close)
                 self._load()
-            except sqlite3.DatabaseError as error:
+            except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
                 raise unusable(self.path, error) from error
             undo.pop_all()
 
@@ -509,6 +510,9 @@ class _SqliteLog:
         except OSError as error:  # of a compaction
             remedy = "check the disk; the log is as it was"
             raise StorageFailed(self.path, error.strerror or str(error), remedy) from error
+        except UnicodeDecodeError as error:
+            remedy = f"stop the hub and save what is intact: {REPAIR}"
+            raise StorageFailed(self.path, "it is damaged", remedy, is_final=True) from error
         except sqlite3.Error as error:
             failure = _explain(self.path, error)
             if getattr(error, "sqlite_errorcode", None) in _NOT_SYNCED:

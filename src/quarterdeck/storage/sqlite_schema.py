@@ -181,7 +181,7 @@ def check_file(path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> None
         with closing(connect_reader(path)) as connection:
             owner, version = _pragma(connection, "application_id"), _version(connection)
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         raise unusable(path, error) from error
     if owner == 0 and version == 0 and not tables:
         return  # created, but the first migration was interrupted
@@ -192,6 +192,8 @@ def check_file(path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> None
             f"a newer Quarterdeck wrote it (format {version}, this one knows {len(migrations)})"
         )
         raise StorageRefused(path, reason, "upgrade Quarterdeck, or choose another path")
+    if version < 0:
+        raise StorageRefused(path, f"it is damaged (its format is {version})", _SALVAGE)
     if not tables >= (_TABLES if version < 2 else _TABLES | _FACTS):
         raise StorageRefused(path, "it is damaged (a table is missing)", _SALVAGE)
 
@@ -229,8 +231,10 @@ def transaction(connection: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") 
         raise
 
 
-def unusable(path: Path, error: sqlite3.DatabaseError) -> StorageRefused:
+def unusable(path: Path, error: sqlite3.DatabaseError | UnicodeDecodeError) -> StorageRefused:
     """Return the error for a file that SQLite cannot open."""
+    if isinstance(error, UnicodeDecodeError):  # the message of SQLite has damaged text in it
+        return StorageRefused(path, "it is damaged (its text is not UTF-8)", _SALVAGE)
     if getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGED:
         return StorageRefused(path, f"it is damaged ({error})", _SALVAGE)
     remedy = "check its disk, its permissions, and which other programs have it open"
