@@ -73,6 +73,16 @@ export interface ChangeKinds {
   kinds: PushKinds
 }
 
+export interface Compacted {
+  files: CompactedFile[]
+}
+
+export interface CompactedFile {
+  file: string
+  before: number
+  after: number
+}
+
 export interface CreateSession {
   cwd: string
   agent?: string | null
