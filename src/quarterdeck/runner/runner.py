@@ -71,7 +71,7 @@ from quarterdeck.runner.api import (
     Unsubscribe,
 )
 from quarterdeck.runner.context_adapters import ContextAdapters
-from quarterdeck.runner.logs import open_log
+from quarterdeck.runner.logs import compact_log, open_log
 from quarterdeck.runner.options import RunnerOptions
 from quarterdeck.runner.permissions.decisions import RecordedDecision
 from quarterdeck.runner.permissions.inbox import PermissionInbox
@@ -88,7 +88,6 @@ from quarterdeck.runner.workspaces.files import FileNames, SessionFile
 from quarterdeck.runner.workspaces.folders import FolderListing, list_folder
 from quarterdeck.storage import CompactedFile, LogEpoch, SqliteStorage
 from quarterdeck.storage.database import Database, open_database
-from quarterdeck.storage.group_commit import ThreadedStorage
 from quarterdeck.views.context import ACPCapabilities, ACPCommand
 from quarterdeck.wire import background_tasks, foreign_errors
 
@@ -322,12 +321,7 @@ class Runner:
     # ---- the log -----------------------------------------------------------------------------
 
     async def compact(self) -> list[CompactedFile]:
-        storage = self.host.options.storage
-        files: list[CompactedFile] = []
-        if isinstance(storage, ThreadedStorage):
-            before, after = await storage.compact()
-            files.append(CompactedFile(file=LOG, before=before, after=after))
-        return [*files, await self.database.compact()]
+        return [*await compact_log(self.host), await self.database.compact()]
 
     async def open_log(self, session_id: str | None) -> LogSource:
         return await open_log(self.host, self.catalogue, session_id)

@@ -374,6 +374,20 @@ class CompactableLog(Protocol):
     def end_compaction(self) -> None: ...
 
 
+PageRequest = tuple[str, int, int]
+"""Session, after which event, and how many at most."""
+
+
+def _pages(log: BlockingLog, wanted: Sequence[PageRequest]) -> list[list[bytes]]:
+    pages: list[list[bytes]] = []
+    for session_id, after, limit in wanted:
+        try:
+            pages.append(log.read(session_id, after, limit))
+        except StorageFailed:
+            pages.append([])
+    return pages
+
+
 class ThreadedStorage:
     """A `Storage` around a blocking log: one thread writes, another one reads."""
 
@@ -422,6 +436,11 @@ class ThreadedStorage:
         self._open_writer()
         page = partial(self._log.read, session_id, after, limit)
         return await to_thread.run_sync(page, limiter=self._reads)
+
+    async def read_many(self, wanted: Sequence[PageRequest]) -> list[list[bytes]]:
+        """Read many pages in one job of the thread; a page that cannot be read is empty."""
+        self._open_writer()
+        return await to_thread.run_sync(partial(_pages, self._log, wanted), limiter=self._reads)
 
     async def sessions(self) -> list[SessionMeta]:
         self._open_writer()
