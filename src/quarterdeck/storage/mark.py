@@ -97,6 +97,7 @@ class LogMark:
         self._log = log
         self._file = -1
         self._header: _Header | None = None
+        self._has_failed = False
 
     def read(self) -> MarkReading:
         """Read the mark of an earlier process, and find out whether it fits the log."""
@@ -149,6 +150,8 @@ class LogMark:
                 raise
         except OSError as error:
             self._failed(error)
+            with contextlib.suppress(OSError):
+                self.path.unlink(missing_ok=True)  # one that is out of date would prove nothing
 
     def note(self, stored: Iterable[tuple[int, Slot]]) -> None:
         """Write how far sessions are stored, after a commit; never fails."""
@@ -209,9 +212,10 @@ class LogMark:
         self._header = header
 
     def _failed(self, error: OSError) -> None:
-        logger.warning(
-            "the high-water mark of the log cannot be written", extra={"reason": str(error)}
-        )
+        if not self._has_failed:
+            self._has_failed = True
+            extra = {"reason": str(error)}
+            logger.warning("the high-water mark of the log cannot be written", extra=extra)
 
 
 def _write_slot(file: int, id_: int, slot: Slot) -> None:
