@@ -62,6 +62,7 @@ from quarterdeck.protocol import (
     HostPermissionSnapshot,
     SessionSnapshotWire,
 )
+from quarterdeck.storage import Damage, LogEpoch, damages_of, epoch_of
 from quarterdeck.wire import background_tasks
 
 STORING_SECONDS = 3.0  # that `dispose` waits for a failing storage; a hub has ten to stop
@@ -110,6 +111,7 @@ class Host:
         self._tasks: TaskGroup | None = None
         self._is_disposed = False
         self._disposed = anyio.Event()
+        self._log_epoch: LogEpoch | None = None
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -123,6 +125,8 @@ class Host:
                 await stack.enter_async_context(terminal)
             self._tasks = await stack.enter_async_context(background_tasks())
             self._tasks.start_soon(self._journal.run)
+            for damage in self.log_damages:
+                self._emitter.report_damage(damage.session_id, damage.sentence)
             self._stack = stack.pop_all()
         return self
 
@@ -329,6 +333,18 @@ class Host:
         """Return the number of a session's newest published event; 0 if it is unknown."""
         session = self._sessions.known.get(session_id)
         return 0 if session is None else session.stream.published
+
+    @property
+    def log_epoch(self) -> LogEpoch:
+        """The epoch of the open log: a number of an event is worth nothing in another epoch."""
+        if self._log_epoch is None:
+            self._log_epoch = epoch_of(self.options.storage)
+        return self._log_epoch
+
+    @property
+    def log_damages(self) -> Sequence[Damage]:
+        """What is known to be wrong with the log."""
+        return damages_of(self.options.storage)
 
     async def restore_sessions(self) -> list[SessionSnapshotWire]:
         """Restore the sessions that storage has, as disconnected; return those that were added."""

@@ -48,7 +48,7 @@ from quarterdeck.runner import (
     SessionDeleted,
     SessionUpdated,
 )
-from quarterdeck.storage.database import open_database
+from quarterdeck.storage.database import Database, open_database
 from quarterdeck.storage.reserve import Reserve
 from quarterdeck.wire import IndependentTasks, background_tasks
 
@@ -62,6 +62,7 @@ class Hub:
 
     auth: Authentication
     push: PushService
+    database: Database
 
     def __init__(
         self,
@@ -122,12 +123,10 @@ class Hub:
         home = private_folder(options.home)
         reserve = Reserve(home / RESERVE)
         reserve.open()
-        store = HubStore(
-            await stack.enter_async_context(
-                open_database(home / DATABASE, HUB_TABLES, moved_away=MOVED)
-            ),
-            reserve,
+        self.database = await stack.enter_async_context(
+            open_database(home / DATABASE, HUB_TABLES, moved_away=MOVED)
         )
+        store = HubStore(self.database, reserve)
         self.auth = Authentication(
             store,
             hub_key(home / HUB_KEY),

@@ -74,7 +74,7 @@ from quarterdeck.runner.api import (
 )
 from quarterdeck.runner.confinement import AgentConfinement
 from quarterdeck.runner.context_adapters import ContextAdapters
-from quarterdeck.runner.logs import open_log
+from quarterdeck.runner.logs import compact_log, open_log
 from quarterdeck.runner.options import RunnerOptions
 from quarterdeck.runner.permissions.decision_index import RecordedDecision
 from quarterdeck.runner.permissions.inbox import PermissionInbox
@@ -92,7 +92,7 @@ from quarterdeck.runner.sessions.idle import IdleAgents
 from quarterdeck.runner.sessions.manager import HostCondition, SessionManager
 from quarterdeck.runner.store import RunnerStore, keep_tidy
 from quarterdeck.runner.workspaces import FileNames, FolderListing, SessionFile, list_folder
-from quarterdeck.storage import SqliteStorage
+from quarterdeck.storage import CompactedFile, LogEpoch, SqliteStorage
 from quarterdeck.storage.database import Database, open_database
 from quarterdeck.storage.reserve import Reserve
 from quarterdeck.views.context import ACPCapabilities, ACPCommand, SetPermissionPolicyCommand
@@ -345,9 +345,16 @@ class Runner:
             log_path=str(self.options.home / LOG),
             is_healthy=self.host.is_healthy,
             storage_failures=self._storage_failures,
+            damages=tuple(damage.sentence for damage in self.host.log_damages),
         )
 
+    def log_epoch(self) -> LogEpoch:
+        return self.host.log_epoch
+
     # ---- the log -----------------------------------------------------------------------------
+
+    async def compact(self) -> list[CompactedFile]:
+        return [*await compact_log(self.host), await self.database.compact()]
 
     async def open_log(self, session_id: str | None) -> LogSource:
         return await open_log(self.host, self.catalogue, session_id)

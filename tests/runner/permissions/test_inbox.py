@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from quarterdeck.protocol import ELICITATION_UPDATED, decode_event
 from quarterdeck.runner.permissions.decision_recorder import SessionDecisions
 from tests.hub.api.kit import ASK, Client, Json, client_of, options, running, scripted
 from tests.hub.runners import runner_of
+from tests.storage.support import edited
 
 pytestmark = pytest.mark.anyio
 
@@ -467,7 +467,7 @@ async def test_an_update_of_an_agent_is_no_elicitation_after_a_restart(tmp_path:
         answer = {"optionId": "allow_once", "digest": request["digest"]}
         await client.post(f"/api/permissions/{request['requestId']}/answer", answer)
         await client.ended(session, "k")
-    with sqlite3.connect(tmp_path / "home" / "runner.db") as index:  # it is made again of the log
+    with edited(tmp_path / "home" / "runner.db") as index:  # it is made again of the log
         index.execute("DELETE FROM decisions")
         index.execute("DELETE FROM decision_progress")
     async with running(given) as (_, client):
@@ -538,10 +538,9 @@ async def test_a_number_that_comes_again_because_the_log_was_moved_away_is_a_new
         await client.ended(session, "k")
     for path in home.glob("log.db*"):
         path.unlink()
-    with sqlite3.connect(home / "runner.db") as database:
+    with edited(home / "runner.db") as database:
         database.execute("UPDATE decisions SET requested_at = '2020-01-01T00:00:00Z'")
         database.execute("DELETE FROM prompts")
-    database.close()
     async with asked(tmp_path, asking()) as (_, client, session):
         (second,) = await client.asked()
         assert second["requestId"] == first["requestId"]

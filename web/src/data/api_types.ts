@@ -78,6 +78,16 @@ export interface ChangeKinds {
   kinds: PushKinds
 }
 
+export interface Compacted {
+  files: CompactedFile[]
+}
+
+export interface CompactedFile {
+  file: string
+  before: number
+  after: number
+}
+
 export interface ConfinementStatus {
   status: 'advisory' | 'enforced'
   how: string
@@ -188,13 +198,14 @@ export interface FolderList {
 }
 
 export interface Health {
-  status: 'degraded' | 'ok'
+  status: 'damaged' | 'degraded' | 'ok'
 }
 
 export interface History {
   events: unknown[]
   nextSeq: number
   lastSeq: number
+  epoch: string
 }
 
 export interface HubFacts {
@@ -204,6 +215,7 @@ export interface HubFacts {
   agents: number
   pendingApprovals: number
   queuedPrompts: number
+  damages: string[]
   home?: string
 }
 
@@ -390,6 +402,7 @@ export interface RecordedDecision {
   by?: DecidedBy
   requestedAt: string
   decidedAt?: string
+  problem?: string
   mismatch?: unknown[]
 }
 
@@ -425,6 +438,7 @@ export interface SessionFile {
 
 export interface SessionList {
   sessions: SessionOverview[]
+  epoch: string
 }
 
 export interface SessionOverview {
@@ -461,6 +475,7 @@ export interface SpawnAgent {
 export interface StateResponse {
   session: SessionOverview
   seq: number
+  epoch: string
   state: { [key: string]: unknown }
 }
 
@@ -500,6 +515,7 @@ export interface ToolEntry {
 export interface TranscriptPage {
   session: SessionOverview
   seq: number
+  epoch: string
   entries: (MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry)[]
   hasOlder: boolean
   state?: { [key: string]: unknown }
@@ -516,5 +532,6 @@ export interface TurnEntry {
 
 export interface WholeEntry {
   seq: number
+  epoch: string
   entry: MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry
 }

@@ -47,6 +47,8 @@ class TranscriptPage(ApiResponse, frozen=True, kw_only=True):
 
     session: SessionOverview
     seq: int
+    epoch: str
+    """Of the log: keep it with `seq`, and send both to resume."""
     entries: list[MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry]
     has_older: bool
     state: dict[str, Any] | UnsetType = UNSET
@@ -57,6 +59,7 @@ class WholeEntry(ApiResponse, frozen=True, kw_only=True):
     """An entry as it is after the event `seq`."""
 
     seq: int
+    epoch: str
     entry: MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry
 
 
@@ -78,6 +81,7 @@ class _TranscriptApi:
             return TranscriptPage(
                 session=self._runner.session(session_id),
                 seq=transcript.seq,
+                epoch=self._runner.log_epoch().id,
                 entries=entries[::-1],
                 has_older=await anext(newest_first, None) is not None,
                 state=_rest(transcript.state) if before is None else UNSET,
@@ -90,7 +94,7 @@ class _TranscriptApi:
             entry = await transcript.entry(int(seq)) if is_number else None
             if entry is None:
                 raise not_found(f"entry {seq!r} in this session", "GET its transcript to list them")
-            return WholeEntry(seq=transcript.seq, entry=entry)
+            return WholeEntry(seq=transcript.seq, epoch=self._runner.log_epoch().id, entry=entry)
 
 
 async def _some(newest_first: AsyncIterator[Entry], limit: int) -> AsyncIterator[Any]:

@@ -19,7 +19,7 @@ import anyio
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from quarterdeck.errors import DatabaseFailed, EventInvalid, StorageFailed
+from quarterdeck.errors import DatabaseFailed, EventInvalid, LogDamaged, StorageFailed
 from quarterdeck.host import Host
 from quarterdeck.protocol import (
     ELICITATION_UPDATED,
@@ -442,6 +442,9 @@ class DecisionRecorder:
                 continue
             try:
                 await self._catch_up_session(meta, after)
+            except LogDamaged as error:  # the log reports it
+                self._unreadable.add(meta.session_id)
+                logger.warning("a log is damaged", extra={"reason": error.reason})
             except (DatabaseFailed, StorageFailed):
                 raise
             except Exception:  # one unreadable log must not cost the others

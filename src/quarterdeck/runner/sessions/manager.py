@@ -27,7 +27,14 @@ from typing import Any, Final, assert_never
 import anyio
 from msgspec import UNSET
 
-from quarterdeck.errors import AcpError, DatabaseFailed, RequestRejected, RpcError, StorageFailed
+from quarterdeck.errors import (
+    AcpError,
+    DatabaseFailed,
+    LogDamaged,
+    RequestRejected,
+    RpcError,
+    StorageFailed,
+)
 from quarterdeck.host import Host, resolve_agent_definition
 from quarterdeck.protocol import (
     ERROR_CODES,
@@ -42,6 +49,7 @@ from quarterdeck.runner.confinement import AgentConfinement
 from quarterdeck.runner.prompts.store import QueueChanges
 from quarterdeck.runner.sessions.catalogue import SessionCatalogue, SessionOverview
 from quarterdeck.runner.store import RunnerStore
+from quarterdeck.storage import Storage
 from quarterdeck.wire import IndependentTasks
 
 logger = logging.getLogger(__name__)
@@ -441,7 +449,7 @@ class SessionManager:
         metas = await storage.sessions()
         deleted = {meta.session_id for meta in metas if meta.lifecycle == "deleted"}
         for session_id in deleted:
-            if await storage.read(session_id, 0, 1):
+            if await _has_events(storage, session_id):
                 await storage.delete_events(session_id)
         left = deleted & await self._store.sessions()
         if left:
@@ -493,3 +501,10 @@ def _again(failure: Exception) -> Exception:
         facts = {"data": failure.data, "retryable": failure.retryable}
         return AcpError(failure.code, failure.message, **facts)
     return failure
+
+
+async def _has_events(storage: Storage, session_id: str) -> bool:
+    try:
+        return bool(await storage.read(session_id, 0, 1))
+    except LogDamaged:
+        return True
