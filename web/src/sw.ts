@@ -1,7 +1,7 @@
 /// <reference lib="webworker" />
 // The service worker: opens the page while the hub cannot be reached, and shows notifications while the
 // page is closed. It never answers for the hub: calls to /api are not intercepted.
-import { isFile, storeShared, SHARE_PATH, SHARED, shellOf, type Note } from './worker.ts'
+import { isFile, storeShared, SHARE_PATH, SHARED, shellOf, type Note } from './sw_logic.ts'
 
 declare const self: ServiceWorkerGlobalScope
 

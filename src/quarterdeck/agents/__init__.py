@@ -1,6 +1,7 @@
 """The catalogue of agents and their detection; `adapters` has the Agent Context Protocol.
 
-Adapters are not exported here: the command line needs the catalogue without loading a host.
+Adapters are not exported here: the command line needs the catalogue without loading a host. The
+process of a running agent is in `host/agent_process`.
 """
 
 from quarterdeck.agents.catalogue import (

@@ -6,8 +6,9 @@ async with Host() as host:
     host.subscribe(session.session_id, 0, print)
     await host.prompt(session.session_id, "hello")
 
-The class only composes its parts: `agents`, `sessions/`, `turns`, `requests/` (of agents) and
-`log/`. `log/journal` describes how an event gets from an agent to a subscriber.
+The class only composes its parts: `agent_process`, `sessions/`, `turns`, `requests/` (of agents),
+`log/`. `log/journal` describes how an event gets from an agent to a subscriber, and
+`requests/permissions` how a permission request gets its answer.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, Self
 import anyio
 from anyio.abc import TaskGroup
 
-from quarterdeck.host.agents import AgentProcess, OnUpdate, can_log_out
+from quarterdeck.host.agent_process import AgentProcess, OnUpdate, can_log_out
 from quarterdeck.host.capabilities import TerminalOutputSource
 from quarterdeck.host.checks import (
     agent_exited,

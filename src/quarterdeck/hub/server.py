@@ -108,11 +108,11 @@ def hub_app(hub: Hub, *, more: Sequence[Endpoint] = ()) -> Asgi:
     """Return the application of an open hub; `more` are further endpoints."""
     endpoints = [*hub_endpoints(hub), *page_endpoints(), *more]
     router = make_router(endpoints)
-    router.default = _nowhere
+    router.default = _not_found
     return hub.auth.guard(router)
 
 
-async def _nowhere(scope: AsgiScope, receive: Receive, send: Send) -> None:
+async def _not_found(scope: AsgiScope, receive: Receive, send: Send) -> None:
     message = f"{scope['path']!r} does not exist; GET /openapi.json lists all endpoints"
     response = error_response(404, "quarterdeck/not-found", message)
     await send_refusal(response, scope, receive, send)

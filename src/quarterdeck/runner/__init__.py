@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     )
     from quarterdeck.runner.options import Retention, RunnerOptions
     from quarterdeck.runner.permissions.card import PermissionCard
-    from quarterdeck.runner.permissions.decisions import MOST_REASON, RecordedDecision
+    from quarterdeck.runner.permissions.decision_index import MOST_REASON, RecordedDecision
     from quarterdeck.runner.prompts.store import (
         META_SCOPE,
         PromptEntry,
@@ -57,7 +57,7 @@ _MODULES = {
     "IndependentTasks": "tasks",
     "LogSource": "api",
     "META_SCOPE": "prompts.store",
-    "MOST_REASON": "permissions.decisions",
+    "MOST_REASON": "permissions.decision_index",
     "News": "api",
     "PROGRAM": "actor",
     "PermissionCard": "permissions.card",
@@ -65,7 +65,7 @@ _MODULES = {
     "PromptEntry": "prompts.store",
     "PromptMode": "prompts.store",
     "QueueChanged": "api",
-    "RecordedDecision": "permissions.decisions",
+    "RecordedDecision": "permissions.decision_index",
     "RequestUpdated": "api",
     "Retention": "options",
     "Runner": "runner",

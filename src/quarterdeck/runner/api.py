@@ -39,7 +39,7 @@ from quarterdeck.protocol import (
 from quarterdeck.runner.actor import PROGRAM, Actor
 from quarterdeck.runner.options import RunnerOptions
 from quarterdeck.runner.permissions.card import PermissionCard
-from quarterdeck.runner.permissions.decisions import RecordedDecision
+from quarterdeck.runner.permissions.decision_index import RecordedDecision
 from quarterdeck.runner.prompts.store import PromptEntry, PromptMode
 from quarterdeck.runner.sessions.catalogue import SessionOverview, SessionTitle
 from quarterdeck.runner.workspaces.files import SessionFile

@@ -73,7 +73,7 @@ from quarterdeck.runner.api import (
 from quarterdeck.runner.context_adapters import ContextAdapters
 from quarterdeck.runner.logs import open_log
 from quarterdeck.runner.options import RunnerOptions
-from quarterdeck.runner.permissions.decisions import RecordedDecision
+from quarterdeck.runner.permissions.decision_index import RecordedDecision
 from quarterdeck.runner.permissions.inbox import PermissionInbox
 from quarterdeck.runner.prompts.changes import QueueChanges
 from quarterdeck.runner.prompts.queue import PromptQueue

@@ -4,9 +4,9 @@ runner.db belongs to the code that runs agents: prompts, decisions on permission
 definitions of agents that were started by command. What people own (devices, pairings, push
 subscriptions) is in hub.db. Neither side opens the other's file.
 
-`keep_tidy` removes ended prompts and settled decisions when their retention is over.
-The log of a session is not touched by this: its events stay until the
-session is deleted. What waits or runs is never removed, however old it is.
+`keep_tidy` removes ended prompts and settled decisions when their retention is over. It does not
+touch the log of a session, whose events stay until the session is deleted. What is pending or
+running is never removed, however old it is.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from quarterdeck.errors import DatabaseFailed
 from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.runner.agent_definitions import DefinitionStore
 from quarterdeck.runner.options import Retention
-from quarterdeck.runner.permissions import decisions
-from quarterdeck.runner.permissions.decisions import DecisionIndex
+from quarterdeck.runner.permissions import decision_index
+from quarterdeck.runner.permissions.decision_index import DecisionIndex
 from quarterdeck.runner.prompts.store import PromptStore
 from quarterdeck.runner.schema import column_of, id_of_column
 from quarterdeck.storage.database import Database
@@ -76,7 +76,7 @@ class RunnerStore:
             for session_id in session_ids:
                 column = column_of(session_id)
                 connection.execute("DELETE FROM prompts WHERE session_id = ?", (column,))
-                decisions.blank(connection, session_id)
+                decision_index.blank(connection, session_id)
 
         await self._database.write(change)
 

@@ -15,7 +15,7 @@ from quarterdeck.agents.catalogue import AgentSettings
 from quarterdeck.hub import Hub
 from quarterdeck.policy import Policy, Rule
 from quarterdeck.protocol import ELICITATION_UPDATED, decode_event
-from quarterdeck.runner.permissions.decision_log import SessionDecisions
+from quarterdeck.runner.permissions.decision_recorder import SessionDecisions
 from tests.hub.api.kit import ASK, Client, Json, client_of, options, running, scripted
 from tests.hub.runners import runner_of
 

@@ -44,10 +44,6 @@ export interface AnswerPermission {
   reason?: string
 }
 
-export interface ApprovalList {
-  permissions: PermissionCard[]
-}
-
 export interface BrowserSubscription {
   endpoint: string
   keys: SubscriptionKeys
@@ -149,6 +145,8 @@ export interface ElicitationView {
   request: { [key: string]: unknown }
 }
 
+export type EmptyBody = Record<string, never>
+
 export interface Error {
   code: string
   message: string
@@ -217,8 +215,6 @@ export interface MessageEntry {
   isClipped: boolean
 }
 
-export type Nothing = Record<string, never>
-
 export interface OpenSession {
   cwd?: string | null
   agent?: string | null
@@ -286,6 +282,10 @@ export interface PermissionCard {
   digest: string
   requestedAt: string
   expiresAt?: string
+}
+
+export interface PermissionList {
+  permissions: PermissionCard[]
 }
 
 export interface Policy {

@@ -19,14 +19,18 @@ export interface HostState {
   elicitations: HostElicitationSnapshot[]
 }
 
+/** `OpenSession` (`session.ts`) for each open session. */
 export interface SessionListener {
   onEvent(event: SessionEvent): void
   onCaughtUp(): void
+  /** The prompt queue changed; it is not part of the log. */
+  onQueueChanged(): void
   /** The log was replaced: load it again. */
   onReset(): void
   onEnded(reason: string): void
 }
 
+/** `Lists` (`lists.ts`): sessions, agents, and pending requests. */
 export interface HostListener {
   onEvent(event: HostEvent): void
   onHostState(state: HostState): void
@@ -243,7 +247,10 @@ export class Stream {
       case 'dropped':
         this.#failed('disconnected: too slow; reconnecting')
         break
-      default: // `queue`: `OpenSession` reads the queue after events of its log; and newer names
+      case 'queue':
+        this.#tracks.get(data.sessionId)?.listener.onQueueChanged()
+        break
+      default: // a name of a newer hub
     }
   }
 

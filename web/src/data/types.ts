@@ -1,4 +1,5 @@
-// The interface of the data layer to the screens. `index.ts` exports one `data: Data`.
+// The interface of the data layer to the screens. `index.ts` exports one `data: Data`; `data.ts` puts
+// it together.
 //
 // Signals hold immutable values: a changed value is a new object. Actions return at once with their
 // pending state; nothing here throws when the network is lost.

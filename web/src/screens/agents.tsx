@@ -81,7 +81,7 @@ export function AgentsScreen(): JSX.Element {
 }
 
 function noteOf(agent: KnownAgent): string {
-  if (agent.name === 'demo') return 'Built in: works offline without a key, with scripted answers'
+  if (agent.name === 'demo') return 'Built in: works offline, needs no API key, gives scripted answers'
   if (agent.source === 'configured') return 'From your configuration'
   return [agent.command, ...agent.args].join(' ')
 }

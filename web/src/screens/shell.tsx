@@ -232,7 +232,7 @@ function Announcements(): JSX.Element {
 }
 
 /** When the pending requests change, buttons may have moved: see `press_guard`. */
-export function watchMoves(): void {
+export function watchRequestChanges(): void {
   let before = ''
   effect(() => {
     const all = data.requests.value.map((item) => item.requestId).join(' ')

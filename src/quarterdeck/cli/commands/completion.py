@@ -52,7 +52,7 @@ def parser() -> Parser:
         "shell",
         choices=(*SHELLS, *NAMES),
         metavar="SHELL",
-        help="bash, zsh or fish (agents and sessions are for the scripts)",
+        help="bash, zsh or fish (the scripts themselves use agents and sessions)",
     )
     return parser
 

@@ -1,12 +1,12 @@
 """Permission requests of agents (`session/request_permission`), and the hook that decides first.
 
-The path of a request, all in the step that reads it from the wire:
+The path of a request; up to the journal's queue, all in the step that reads it from the wire:
 
     wire/requests                  dispatches the JSON-RPC request, in wire order
     host/requests/handlers         finds the session, checks the params, waits for the answer
     PermissionRequests.open        gives the id, repairs the tool call's announcement, runs the hook
     HostOptions.on_permission      the hook; in a runner `runner/permissions/inbox`
-    host/log/journal               stores and publishes the events, as one batch
+    host/log/journal               queues the events as one batch, then stores and publishes it
 
     verdict   events                                             in the table
     Ask       created + permission-updated{pending}              pending

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from quarterdeck.errors import AcpError
-from quarterdeck.host.agents import AgentProcess
+from quarterdeck.host.agent_process import AgentProcess
 from quarterdeck.host.checks import agent_exited, config_invalid, session_closed, unsupported
 from quarterdeck.host.secrets import secret_values
 from quarterdeck.host.sessions.session import HostSession, SessionFolders

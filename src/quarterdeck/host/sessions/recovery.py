@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final, assert_never
 
 from quarterdeck.errors import AcpError, QuarterdeckError
-from quarterdeck.host.agents import AgentProcess
+from quarterdeck.host.agent_process import AgentProcess
 from quarterdeck.host.checks import check_text
 from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.log.stream import FIRST_LIMIT, decode_stored, next_limit

@@ -18,7 +18,7 @@ from typing import Literal
 import anyio.lowlevel
 
 from quarterdeck.errors import ConnectionFailed, QuarterdeckError, RpcError, StorageFailed
-from quarterdeck.host.agents import AgentProcess
+from quarterdeck.host.agent_process import AgentProcess
 from quarterdeck.host.capabilities import TerminalHandler
 from quarterdeck.host.checks import config_invalid
 from quarterdeck.host.log.emitter import Emitter

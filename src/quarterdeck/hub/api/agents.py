@@ -11,12 +11,12 @@ from quarterdeck.hub.api.endpoint import (
     ApiRequest,
     ApiResponse,
     Body,
+    EmptyBody,
     Endpoint,
-    Nothing,
-    begun,
-    carried_out,
+    json_endpoint,
     not_found,
-    way,
+    to_completion,
+    unless_log_fails,
 )
 from quarterdeck.hub.hub import Hub
 from quarterdeck.hub.log_health import LogHealth
@@ -148,30 +148,32 @@ def agent_endpoints(hub: Hub) -> list[Endpoint]:
     """Return the agents' part of the route table."""
     api, log = _Agents(hub), hub.log_health
     return [
-        way("view", "GET /api/agents", api.list, "List agents that were started", answer=AgentList),
-        way(
+        json_endpoint(
+            "view", "GET /api/agents", api.list, "List agents that were started", answer=AgentList
+        ),
+        json_endpoint(
             "admin",
             "POST /api/agents",
-            carried_out(log, api.spawn),
+            to_completion(log, api.spawn),
             "Start an agent by command",
             body=SpawnAgent,
             answer=AgentView,
             status=201,
             errors=(400, 409, 424),
         ),
-        way(
+        json_endpoint(
             "view",
             "GET /api/agents/known",
             api.known,
             "List agents that can be started by name",
             answer=KnownAgentList,
         ),
-        way(
+        json_endpoint(
             "prompt",
             "POST /api/agents/known/{name}",
-            begun(log, api.start_known),
+            unless_log_fails(log, api.start_known),
             "Start an agent by name, unless it is running",
-            body=Nothing,
+            body=EmptyBody,
             answer=AgentView,
             errors=(404, 409, 424),
         ),
@@ -181,7 +183,7 @@ def agent_endpoints(hub: Hub) -> list[Endpoint]:
 
 def _one_agent(api: _Agents, log: LogHealth) -> list[Endpoint]:
     return [
-        way(
+        json_endpoint(
             "view",
             "GET /api/agents/{id}",
             api.get,
@@ -189,15 +191,15 @@ def _one_agent(api: _Agents, log: LogHealth) -> list[Endpoint]:
             answer=AgentView,
             errors=(404,),
         ),
-        way(
+        json_endpoint(
             "admin",
             "DELETE /api/agents/{id}",
-            carried_out(log, api.dispose),
+            to_completion(log, api.dispose),
             "Stop an agent; its sessions are kept",
             status=204,
             errors=(404,),
         ),
-        way(
+        json_endpoint(
             "admin",
             "POST /api/agents/{id}/authenticate",
             api.authenticate,
@@ -206,12 +208,12 @@ def _one_agent(api: _Agents, log: LogHealth) -> list[Endpoint]:
             answer=AgentView,
             errors=(400, 404, 424),
         ),
-        way(
+        json_endpoint(
             "admin",
             "POST /api/agents/{id}/logout",
             api.log_out,
             "Sign out",
-            body=Nothing,
+            body=EmptyBody,
             answer=AgentView,
             errors=(404, 422, 424),
         ),

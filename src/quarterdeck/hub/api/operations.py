@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 from starlette.responses import Response
 
 from quarterdeck._version import __version__
-from quarterdeck.hub.api.endpoint import ApiRequest, ApiResponse, Endpoint, way
+from quarterdeck.hub.api.endpoint import ApiRequest, ApiResponse, Endpoint, json_endpoint
 from quarterdeck.hub.hub import Hub
 from quarterdeck.protocol.timestamps import iso_seconds
 
@@ -117,7 +117,9 @@ def operation_endpoints(hub: Hub) -> list[Endpoint]:
         )
 
     return [
-        way(None, "GET /healthz", health, "Show whether the hub is healthy", answer=Health),
-        way("view", "GET /metrics", metrics, "Metrics in the text format of Prometheus"),
-        way("view", "GET /api/hub", facts, "Facts about the hub", answer=HubFacts),
+        json_endpoint(
+            None, "GET /healthz", health, "Show whether the hub is healthy", answer=Health
+        ),
+        json_endpoint("view", "GET /metrics", metrics, "Metrics in the text format of Prometheus"),
+        json_endpoint("view", "GET /api/hub", facts, "Facts about the hub", answer=HubFacts),
     ]

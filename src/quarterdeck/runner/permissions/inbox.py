@@ -1,9 +1,22 @@
-"""The permission inbox: what waits for a decision over all sessions, and how requests were decided.
+"""The permission inbox: pending requests of all sessions, and how requests were decided.
 
 A request takes one path, whatever decides it, and the log is the only truth about it:
 
     wire → examine (rules) → created [+ resolved] in the log → published → index, surfaces
     answer → claim → resolved in the log → stored → the agent → the reply to the device
+
+The same, by name; `host/requests/permissions` has the part before `examine`:
+
+    PermissionInbox.examine       the rules: `card.inspect_request`, then `policy.decide`
+    host/log/journal              stores and publishes the events
+    `permission-updated`          an event of the host's stream. `Runner._on_event` passes it to
+                                  `on_event` (index, expiry) and, as `RequestUpdated`, to the hub
+                                  (web push); `hub/streams` sends it to the page, where
+                                  `web/src/data/lists.ts` reads it
+    POST …/{id}/answer            `hub/api/requests`, then `RunnerApi.answer_permission`
+    PermissionInbox.answer        checks digest and option, waits until the answer is stored
+    Host.respond_permission       claims the request, emits `resolved`, releases the handler
+    host/requests/handlers        `_wait_for_answer` returns: `wire/requests` writes the response
 
 | state   | in the host's table | in the log       | left by                                    |
 | ------- | ------------------- | ---------------- | ------------------------------------------ |
@@ -52,21 +65,21 @@ from quarterdeck.runner.permissions.card import (
     InspectedRequest,
     PermissionCard,
     derived_from,
-    gone,
     inspect_request,
     is_retry,
-    rejecting,
-    said_reason,
+    reason_in_meta,
+    recorded_answer,
+    rejecting_option,
     sent_outcome,
-    winner,
+    withdrawn_error,
 )
-from quarterdeck.runner.permissions.decision_log import DecisionRecorder
-from quarterdeck.runner.permissions.decisions import (
+from quarterdeck.runner.permissions.decision_index import (
     DecidedBy,
     DecisionIndex,
     RecordedDecision,
     decided_by_json,
 )
+from quarterdeck.runner.permissions.decision_recorder import DecisionRecorder
 from quarterdeck.runner.schema import now
 from quarterdeck.runner.tasks import IndependentTasks
 
@@ -159,7 +172,7 @@ class PermissionInbox:
             return None
         by = DecidedBy(kind="policy", rule=decided.rule or "")
         if decided.decision == "deny":
-            return rejecting(card.options), by
+            return rejecting_option(card.options), by
         if decided.decision == "allow" and not card.is_ambiguous:
             allowing = [each for each in card.options if each.kind == "allow_once"]
             if allowing:  # else a person has to choose for how long
@@ -241,9 +254,9 @@ class PermissionInbox:
         if is_winner or (decision.state == "answered" and is_retry(entry, by, key)):
             return decision
         if decision.state != "answered":
-            raise gone(request_id)
+            raise withdrawn_error(request_id)
         message = f"request {request_id} was already answered; data contains the answer that counts"
-        raise RequestRejected("already-answered", message, data=winner(decision))
+        raise RequestRejected("already-answered", message, data=recorded_answer(decision))
 
     async def answer_outcome(
         self, request_id: str, outcome: Mapping[str, Any], actor: Actor
@@ -257,7 +270,7 @@ class PermissionInbox:
             if request_id.startswith("elic-"):
                 await self.answer_elicitation(request_id, outcome, by=self.decider(actor))
             else:
-                by = self.decider(actor, said_reason(outcome))
+                by = self.decider(actor, reason_in_meta(outcome))
                 await self.answer(request_id, _chosen(outcome), by=by)
         except RequestRejected as error:
             is_invalid = error.code == "quarterdeck/invalid"
@@ -279,7 +292,7 @@ class PermissionInbox:
                 f"elicitation {request_id!r}", "GET /api/elicitations lists pending ones"
             )
         if elicitation.status == "superseded":
-            raise gone(request_id)
+            raise withdrawn_error(request_id)
         if elicitation.status == "answered":
             message = f"elicitation {request_id} was already answered"
             raise RequestRejected("already-answered", message)
@@ -318,7 +331,9 @@ class PermissionInbox:
                 request = self._host.pending_permission(request_id)
                 if request is not None and request.hook_data is not None:
                     options = request.hook_data.card.options
-                    self._decide(request.hook_data, rejecting(options), DecidedBy(kind="expiry"))
+                    self._decide(
+                        request.hook_data, rejecting_option(options), DecidedBy(kind="expiry")
+                    )
 
     async def decisions(
         self, *, before: int | None, session_id: str | None, limit: int

@@ -2,8 +2,8 @@
 
 The log of a session is the only truth: `permission-request-created` and `-resolved`, and updates of
 elicitations, with who decided in `extensions.quarterdeck.decidedBy`. The table `decisions` is an
-index of them over all sessions, derived and rebuildable (`decision_log`). It may lag behind the
-log, never ahead of it: a row is written after its event is stored. `decision_progress` has, by
+index of them over all sessions, derived and rebuildable (`decision_recorder`). It may lag behind
+the log, never ahead of it: a row is written after its event is stored. `decision_progress` has, by
 session, the number of the event up to which the index is complete.
 
 Only what the log cannot keep is here alone: elicitations that belong to no session, and decisions

@@ -1,6 +1,7 @@
 // The transcript of a session in the page: it starts from a page of the hub's transcript and then
 // applies live events by the same rules as the hub. Entries are immutable: a changed one is a new
-// object.
+// object. `OpenSession` puts them into a signal before the next frame; `screens/session.tsx` draws
+// them.
 import type { SessionStatusChangeEvent } from '../protocol/events.ts'
 import { ignoreNewer } from '../protocol/exhaustive.ts'
 import { Fold, LiveTerminal, initialState, type Change } from '../protocol/reduce.ts'
@@ -28,7 +29,7 @@ export function promptKeyOf(event: SessionEvent): string | null {
   return typeof ours?.promptKey === 'string' ? ours.promptKey : null
 }
 
-export class Timeline {
+export class LiveTranscript {
   seq: number
   /** Changes with `state`. */
   stateVersion = 0

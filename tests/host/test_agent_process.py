@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from quarterdeck.errors import AcpError, RpcError
-from quarterdeck.host import agents
+from quarterdeck.host import agent_process
 from tests.host.test_host import ASK, Seen, agent, running
 
 pytestmark = pytest.mark.anyio
@@ -137,7 +137,7 @@ async def test_a_host_that_was_disposed_starts_nothing_any_more() -> None:
 async def test_a_process_that_survives_being_killed_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(agents, "kill_tree", lambda _pid: None)
+    monkeypatch.setattr(agent_process, "kill_tree", lambda _pid: None)
     async with running(kill_timeout_ms=30) as host:
         host_seen = Seen()
         host.subscribe(None, 0, host_seen)

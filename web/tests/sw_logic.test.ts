@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { takeShared } from '../src/ui/share_target.ts'
-import { isFile, storeShared, shellOf } from '../src/worker.ts'
+import { isFile, storeShared, shellOf } from '../src/sw_logic.ts'
 
 test('the files that a page needs are found in its HTML, each once', () => {
   const html = `<link rel="stylesheet" href="/assets/page-1.css"><link rel="manifest"

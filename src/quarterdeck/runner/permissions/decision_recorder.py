@@ -24,7 +24,7 @@ from quarterdeck.host import Host
 from quarterdeck.protocol import ELICITATION_UPDATED, Event, decode_event
 from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.runner.permissions.card import digest_of
-from quarterdeck.runner.permissions.decisions import (
+from quarterdeck.runner.permissions.decision_index import (
     DecidedBy,
     DecisionIndex,
     IndexEntry,
