@@ -10,7 +10,7 @@ import { LiveTranscript } from '../src/data/live_transcript.ts'
 import { withActions } from '../src/data/session.ts'
 import type { Action, Prompt, SessionRow } from '../src/data/types.ts'
 import type { HostEvent, SessionEvent } from '../src/protocol/types.ts'
-import { environment, until } from './environment.ts'
+import { environment, until, program } from './environment.ts'
 
 type Asked = { method: string; path: string; body: string; answer(value: unknown): void }
 
@@ -23,7 +23,7 @@ function slowHub(): { api: Api; asked: Asked[] } {
       const [method, body] = [options.method ?? 'GET', String(options.body ?? '')]
       asked.push({ method, path, body, answer })
     })) as typeof globalThis.fetch
-  return { api: new Api({ base: '', fetch }), asked }
+  return { api: new Api({ sender: program({ base: '', fetch }) }), asked }
 }
 
 const row = (sessionId: string, status: string) => ({ sessionId, status, cwd: '/', lastSeq: 1 })

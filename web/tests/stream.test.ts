@@ -6,7 +6,7 @@ import { SseParser, type SseEvent } from '../src/data/sse.ts'
 import { Stream, type HostState } from '../src/data/stream.ts'
 import { LiveTranscript, type WireEntry } from '../src/data/live_transcript.ts'
 import type { SessionEvent } from '../src/protocol/types.ts'
-import { until } from './environment.ts'
+import { until, program } from './environment.ts'
 
 const recorded = new Uint8Array(readFileSync(new URL('recorded/stream.sse', import.meta.url)))
 const ofHub = JSON.parse(
@@ -123,7 +123,7 @@ test('after every disconnect the stream resumes where it was and reports its sta
   const hostStates: HostState[] = []
   const states: string[] = []
   const seen: number[] = []
-  const stream = new Stream(new Api({ base: 'http://hub', fetch }), clock, {
+  const stream = new Stream(new Api({ sender: program({ base: 'http://hub', fetch }) }), clock, {
     onEvent: () => {},
     onHostState: (state) => hostStates.push(state),
     onCaughtUp: () => {},

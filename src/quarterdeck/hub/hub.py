@@ -23,6 +23,7 @@ from typing import Any, Final, Self, assert_never
 
 from quarterdeck.errors import AcpError
 from quarterdeck.hub.api.endpoint import Endpoint
+from quarterdeck.hub.auth.device_keys import hub_key
 from quarterdeck.hub.auth.guard import Authentication, AuthenticationOptions
 from quarterdeck.hub.auth.tokens import owner_token
 from quarterdeck.hub.log_health import LogHealth
@@ -51,7 +52,7 @@ from quarterdeck.storage.database import open_database
 from quarterdeck.wire import background_tasks
 
 DATABASE: Final = "hub.db"
-TOKEN, PUSH_KEY = "token", "push.key"
+TOKEN, PUSH_KEY, HUB_KEY = "token", "push.key", "hub.key"
 
 
 class Hub:
@@ -122,6 +123,7 @@ class Hub:
         )
         self.auth = Authentication(
             store,
+            hub_key(home / HUB_KEY),
             AuthenticationOptions(
                 listening=options.listening, unused_seconds=options.device_unused_seconds
             ),

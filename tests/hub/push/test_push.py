@@ -17,16 +17,15 @@ from cryptography.hazmat.primitives.hashes import SHA256
 
 from quarterdeck.errors import StartRefused
 from quarterdeck.hub import Hub, HubOptions
+from quarterdeck.hub.auth.p256 import from_base64url, to_base64url
 from quarterdeck.hub.push.delivery import (
     AddressRefused,
     KeyInvalid,
     Recipient,
     deliver,
     encrypted,
-    from_base64url,
     origin_of,
     push_key,
-    to_base64url,
 )
 from quarterdeck.hub.push.service import turn_message
 from quarterdeck.policy import Policy, Rule

@@ -215,6 +215,12 @@ export interface MessageEntry {
   isClipped: boolean
 }
 
+export interface NonceAnswer {
+  nonce: string
+  time: number
+  signature: string
+}
+
 export interface OpenSession {
   cwd?: string | null
   agent?: string | null
@@ -236,11 +242,19 @@ export interface Options {
 export interface PairAnswer {
   device: Device
   token: string | null
+  hubKey: string | null
+}
+
+export interface PairKey {
+  publicKey: string
+  nonce: string
+  signature: string
 }
 
 export interface PairRequest {
   code: string
   name?: string
+  key?: PairKey | null
 }
 
 export interface Pairing {
@@ -357,7 +371,7 @@ export interface Refusal {
 }
 
 export interface RenewAnswer {
-  token: string | null
+  token: string
 }
 
 export interface Rule {

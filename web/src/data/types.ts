@@ -48,6 +48,8 @@ export interface Connection {
   retryAt: number | null
   /** A sentence, while offline or unpaired. */
   reason: string | null
+  /** The code of the refusal that ended the last attempt, while offline. */
+  code: string | null
 }
 
 // ---- refusals -----------------------------------------------------------------------------------
@@ -326,7 +328,10 @@ export interface Data {
   policy(): Promise<Outcome<api.Policy>>
   decisions(query?: { before?: number; session?: string }): Promise<Outcome<api.RecordedDecision[]>>
 
-  pair(code: string, name: string): Promise<Outcome<Device>>
+  /** Make a key for this browser and register it; not stored, it ends with the page. */
+  pair(code: string, name: string): Promise<Outcome<{ isStored: boolean }>>
+  /** Whether this browser can have a key here: only over https, or on the hub's own computer. */
+  readonly canPair: boolean
   createPairing(wanted: { scope: Scope; name: string }): Promise<Outcome<api.PairingAnswer>>
   pairings(): Promise<Outcome<api.Pairing[]>>
   cancelPairing(id: string): Promise<Outcome<null>>

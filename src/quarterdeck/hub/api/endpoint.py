@@ -318,7 +318,7 @@ def json_app(
         try:
             request = ApiRequest(
                 path=scope.get("path_params", {}),
-                query=_query(scope, query),
+                query=read_query(scope, query),
                 body=None if body is None else _body(await _read(receive), body),
                 device=scope.get(SCOPE_KEY),
             )
@@ -406,7 +406,12 @@ def _body(text: bytes, wanted: type) -> Any:
         raise invalid(f"the body contains text that JSON cannot represent: {error}") from error
 
 
-def _query(scope: AsgiScope, wanted: type | None) -> Any:
+def read_query(scope: AsgiScope, wanted: type | None) -> Any:
+    """Return the parameters of the URL; None if the endpoint takes none.
+
+    Raises:
+        RequestRejected: if they are not what it takes.
+    """
     text = scope.get("query_string", b"").decode("latin-1")
     given: dict[str, str] = {}
     try:

@@ -33,6 +33,7 @@ from quarterdeck.hub.api.endpoint import ApiResponse
 from quarterdeck.hub.auth.device import Device
 from quarterdeck.hub.auth.device_store import DeviceEventKind
 from quarterdeck.hub.auth.devices import Devices
+from quarterdeck.hub.auth.p256 import to_base64url
 from quarterdeck.hub.push.delivery import (
     MAX_MESSAGE_BYTES,
     AddressRefused,
@@ -43,7 +44,6 @@ from quarterdeck.hub.push.delivery import (
     deliver,
     encrypted,
     origin_of,
-    to_base64url,
 )
 from quarterdeck.hub.push.store import PushKind, PushKinds, PushStore, Subscription
 from quarterdeck.jsontext import decode_json, encode_json
