@@ -23,9 +23,10 @@ from typing import Any, Final, Self, assert_never
 
 from quarterdeck.errors import AcpError
 from quarterdeck.hub.api.endpoint import Endpoint
+from quarterdeck.hub.auth.device import OWNER
 from quarterdeck.hub.auth.device_keys import hub_key
 from quarterdeck.hub.auth.guard import Authentication, AuthenticationOptions
-from quarterdeck.hub.auth.tokens import owner_token
+from quarterdeck.hub.auth.tokens import remove_owner_token
 from quarterdeck.hub.log_health import LogHealth
 from quarterdeck.hub.options import HubOptions
 from quarterdeck.hub.push.delivery import push_key
@@ -52,7 +53,9 @@ from quarterdeck.storage.database import open_database
 from quarterdeck.wire import background_tasks
 
 DATABASE: Final = "hub.db"
-TOKEN, PUSH_KEY, HUB_KEY = "token", "push.key", "hub.key"
+PUSH_KEY, HUB_KEY = "push.key", "hub.key"
+OLD_TOKEN: Final = "token"  # noqa: S105 - the name of a file
+"""The owner's, of an earlier version."""
 
 
 class Hub:
@@ -128,7 +131,8 @@ class Hub:
                 listening=options.listening, unused_seconds=options.device_unused_seconds
             ),
         )
-        await self.auth.load(owner_token(home / TOKEN))
+        remove_owner_token(home / OLD_TOKEN)
+        await self.auth.load()
         self.push = self._push_service(home, store)
         tasks = IndependentTasks(await stack.enter_async_context(background_tasks()))
         self._tasks = tasks
@@ -166,8 +170,11 @@ class Hub:
         """Replace what can change while a hub runs; the rest of `options` is ignored.
 
         Agents that run are not restarted; those that start later use the new configuration. New
-        rules also decide pending requests.
+        rules also decide pending requests, and changed ones are recorded and pushed: an agent that
+        is not confined can write the file.
         """
+        if options.policy != self.options.policy:
+            self.start_in_background(self._record_rules)
         self.options = replace(
             self.options,
             agents=options.agents,
@@ -176,6 +183,13 @@ class Hub:
             retention=options.retention,
         )
         self.runner.reconfigure(self.options.runner)
+
+    async def _record_rules(self) -> None:
+        owner = self.auth.devices.get(OWNER)
+        if owner is not None:
+            count = len(self.options.policy.rule)
+            detail = f"the rules were read again; now {count}"
+            await self.auth.devices.record("rules-changed", owner, detail)
 
     def start_in_background(self, work: Callable[[], Awaitable[Any]]) -> None:
         """Run something to its end, also if its client disconnects; a failure is logged.

@@ -20,6 +20,7 @@ from quarterdeck.errors import StartRefused
 from quarterdeck.http.limits import capacity_for, raise_file_limit
 from quarterdeck.http.origins import LOOPBACK, is_wildcard
 from quarterdeck.http.server import ServerOptions, listening, running_server, server_config
+from quarterdeck.http.unix_sockets import listening_unix
 from quarterdeck.hub.api.agents import agent_endpoints
 from quarterdeck.hub.api.devices import device_endpoints
 from quarterdeck.hub.api.endpoint import (
@@ -50,6 +51,7 @@ from quarterdeck.protocol.timestamps import iso_seconds
 logger = logging.getLogger(__name__)
 
 FILE: Final = "hub.json"
+SOCKET: Final = "hub.sock"
 END_SECONDS: Final = 1
 """For requests that are being answered when the hub ends; streams are ended before."""
 INTERRUPTED: Final = 130
@@ -77,6 +79,7 @@ def stream_sources(hub: Hub) -> StreamSources:
         runner=hub.runner,
         start_in_background=hub.start_in_background,
         devices=hub.auth.devices,
+        callers=hub.auth.callers,
         before_end=hub.before_end,
     )
 
@@ -124,6 +127,8 @@ class Address:
 
     url: str
     port: int
+    socket: Path
+    """For programs of this user on this computer."""
 
 
 async def serve_hub(hub: Hub, on_ready: Callable[[Address], None] | None = None) -> int:
@@ -151,15 +156,16 @@ async def serving(hub: Hub) -> AsyncIterator[Address]:
     Raises:
         StartRefused: if the address cannot be bound.
     """
-    with _listener(hub) as listener:
+    path = hub.options.home / SOCKET
+    with _listener(hub) as listener, listening_unix(path) as local:
         port = listener.getsockname()[1]
         hub.auth.set_port(port)
-        address = Address(url=_url(hub, port), port=port)
+        address = Address(url=_url(hub, port), port=port, socket=path)
 
         async def end_streams() -> None:
             hub.end_streams()
 
-        async with running_server(_config(hub), listener, before_end=end_streams):
+        async with running_server(_config(hub), listener, local, before_end=end_streams):
             with _announced(hub, address):
                 yield address
 
@@ -198,7 +204,12 @@ def _listener(hub: Hub) -> Iterator[socket.socket]:
 def _announced(hub: Hub, address: Address) -> Iterator[None]:
     """Write where the hub is, for other programs of this user."""
     path = hub.options.home / FILE
-    facts = {"url": address.url, "pid": os.getpid(), "startedAt": iso_seconds(hub.started_at)}
+    facts = {
+        "url": address.url,
+        "socket": str(address.socket.absolute()),
+        "pid": os.getpid(),
+        "startedAt": iso_seconds(hub.started_at),
+    }
     if hub.options.certificate is not None:
         facts["certificate"] = str(hub.options.certificate.absolute())
     _write_private(path, encode_json(facts))
