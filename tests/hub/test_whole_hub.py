@@ -57,7 +57,7 @@ async def fort(home: Path, parser: Parser) -> AsyncIterator[Fort]:
             hub.auth.set_port(port)
             return hub.auth.guard(make_router(watched))
 
-        async with serving(make_app, parser) as served:
+        async with serving(make_app, parser, unix=home / "hub.sock") as served:
             yield Fort(hub, served, endpoints, reached)
 
 

@@ -86,13 +86,11 @@ def origin_of_pid(pid: int) -> Origin:
 
 def _walk(pid: int) -> Origin:
     lineage = {os.getpid(), *_ancestors(os.getpid())}
-    if pid in lineage:
-        return "other"
     for process in (pid, *_ancestors(pid)):
-        if process in lineage:
-            return "other"
         if process < 0:
             return "unknown" if process == _HIDDEN else "gone"
+        if process in lineage:
+            return "other"
         if _is_guard(process):
             return "agent"
     return "other"
@@ -156,14 +154,18 @@ def origin_of_socket(connection: socket.socket, accepted_at: float) -> PeerOrigi
 
     `accepted_at` is `boot_seconds()` when it was accepted.
     """
-    peer = socket_peer(connection)
-    if peer is None:
-        return PeerOrigin("unknown")
-    with PeerHandle(connection) as handle:
+    try:
+        peer = socket_peer(connection)
+        handle = PeerHandle(connection)
+    except OSError:
+        return PeerOrigin("gone")  # it is closed already
+    with handle:
+        if peer is None or peer.pid == 0:
+            return PeerOrigin("unknown" if peer is None else origin_of_pid(0))
         origin = origin_of_pid(peer.pid)
         # After the walk: until now the number can have been given to another process.
         is_other = handle.has_ended or (
-            not handle.is_pinned and peer.pid != 0 and _started_at(peer.pid) > accepted_at
+            not handle.is_pinned and _started_at(peer.pid) > accepted_at
         )
     return PeerOrigin("gone" if is_other else origin, peer.pid)
 
@@ -261,18 +263,16 @@ def below_guards(owner: int) -> set[int]:
 
 
 def _children(pid: int) -> list[int]:
-    """Return the children of a process, of all its threads."""
+    """Return the children of a process, of all its threads; without the kernel's list, all below."""
+    if not _HAS_CHILDREN:
+        return living_descendants(pid)
     found: list[int] = []
     try:
         threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - as above
-        for thread in threads:
-            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:  # noqa: PTH123 - as above
-                found += map(int, file.read().split())
-    except FileNotFoundError:
-        if not _HAS_CHILDREN:
-            return living_descendants(pid)
     except OSError:
-        pass  # it has ended meanwhile
+        return []  # it has ended meanwhile
+    for thread in threads:
+        found += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
     return found
 
 

@@ -14,6 +14,7 @@ IPv4 socket connects to a server that listens on `::` in that way.
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import socket
@@ -107,17 +108,23 @@ class PeerHandle:
     """The process that connected to a Unix socket; a context manager.
 
     Without help of the kernel (before Linux 6.5) it is not known, and `is_pinned` is False.
+
+    Raises:
+        OSError: if the connection is closed.
     """
 
     def __init__(self, connection: socket.socket) -> None:
+        self._fd = -1
+        self._is_gone = False
+        if sys.platform != "linux":
+            return
         try:
             self._fd = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
         except OSError as error:
-            self._fd = -1
-            # ESRCH and EINVAL: the process has ended, on kernels that know the option.
-            self._is_gone = error.errno in _ENDED
-        else:
-            self._is_gone = False
+            if error.errno == errno.EBADF:
+                raise
+            # On kernels that know the option: the process has ended.
+            self._is_gone = error.errno in (errno.ESRCH, errno.EINVAL)
 
     def __enter__(self) -> PeerHandle:
         return self
@@ -138,9 +145,6 @@ class PeerHandle:
         poll = select.poll()
         poll.register(self._fd, select.POLLIN)
         return bool(poll.poll(0))
-
-
-_ENDED: Final = (3, 22)
 
 
 def tcp_end(peer: TcpAddress, here: TcpAddress) -> TcpEnd | None:

@@ -98,7 +98,10 @@ class LocalCallers:
             return self._devices.get(OWNER)
         if connection is None or not connection.is_unix:
             return None
-        peer = socket_peer(connection.socket)
+        try:
+            peer = socket_peer(connection.socket)
+        except OSError:
+            return _GONE
         if peer is not None and peer.uid not in (os.geteuid(), 0):
             return _OTHER_USER
         return self._devices.get(OWNER)

@@ -1,0 +1,202 @@
+"""Who may call a hub from its own machine: every route, by real processes below a real guard."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import pytest
+from anyio import to_thread
+
+from quarterdeck.hub.api.endpoint import Endpoint
+from quarterdeck.hub.auth.device import OWNER
+from quarterdeck.machine import guarded_command
+from tests.hub.served import UPGRADE, Served
+from tests.hub.test_whole_hub import Fort, fort
+
+pytestmark = pytest.mark.anyio
+
+PROGRAM: Final = Path(__file__).with_name("calling_program.py")
+AGENT: Final = "a process of an agent"
+WAYS: Final = ("plain", "daemon", "thread")
+Result = tuple[int, str]
+
+
+def written(endpoint: Endpoint, served: Served, token: str | None) -> str:
+    """Return a valid request to an endpoint."""
+    path = "/".join("x" if part.startswith("{") else part for part in endpoint.path.split("/"))
+    lines = [f"{endpoint.method} {path} HTTP/1.1", f"Host: {served.host}"]
+    if token is not None:
+        lines.append(f"Authorization: Bearer {token}")
+    if endpoint.kind == "websocket":
+        lines += UPGRADE
+    elif endpoint.method not in ("GET", "DELETE"):
+        lines += ["Content-Type: application/json", "Content-Length: 2"]
+        return "\r\n".join([*lines, "", "{}"])
+    return "\r\n".join([*lines, "", ""])
+
+
+def answers(
+    way: str, given: dict[str, Any], descriptors: Sequence[int] = (), *, is_agent: bool = True
+) -> list[Result]:
+    """Run the program until it has printed what it was answered."""
+    command = [sys.executable, str(PROGRAM), way]
+    with subprocess.Popen(
+        guarded_command(command) if is_agent else command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        pass_fds=descriptors,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(given) + "\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+        process.stdin.close()
+    return [(status, body) for status, body in json.loads(line)]
+
+
+async def called(
+    found: Fort,
+    requests: Sequence[str],
+    *,
+    way: str = "plain",
+    is_agent: bool = True,
+    by_port: bool = False,
+) -> list[Result]:
+    """Let a process send requests; return what it was answered."""
+    given: dict[str, Any] = {"requests": list(requests)}
+    given |= {"socket": str(found.hub.options.home / "hub.sock")}
+    if by_port:
+        given["port"] = found.served.port
+    return await to_thread.run_sync(partial(answers, way, given, is_agent=is_agent))
+
+
+def scoped(found: Fort) -> list[Endpoint]:
+    """Return the endpoints that need a device; without the one that revokes it."""
+    return [each for each in found.endpoints if each.scope and each.path != "/api/logout"]
+
+
+async def test_the_owners_programs_need_no_token_at_the_socket(tmp_path: Path) -> None:
+    async with fort(tmp_path / "home", "h11") as found:
+        endpoints = [each for each in scoped(found) if each.path != "/api/device/token"]
+        requests = [written(each, found.served, None) for each in endpoints]
+        for way in ("plain", "daemon"):
+            results = await called(found, requests, way=way, is_agent=False)
+            refused = [(line[:60], got) for line, got in zip(requests, results, strict=True)]
+            assert not [each for each in refused if each[1][0] in (0, 401, 403, 421)]
+        seen = found.hub.auth.devices.get(OWNER)
+        assert seen is not None
+        assert seen.last_seen_at is not None
+
+
+@pytest.mark.parametrize("by_port", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+async def test_no_process_of_an_agent_reaches_a_route_as_the_owner_or_with_a_stolen_token(
+    tmp_path: Path, way: str, by_port: bool
+) -> None:
+    async with fort(tmp_path / "home", "h11") as found:
+        tokens: list[str | None] = [await found.pair("admin"), await found.pair("approve")]
+        found.reached.clear()
+        for token in tokens if by_port else (*tokens, None):
+            requests = [written(each, found.served, token) for each in scoped(found)]
+            results = await called(found, requests, way=way, by_port=by_port)
+            assert len(results) == len(requests) > 40
+            for request, (status, body) in zip(requests, results, strict=True):
+                assert (status, AGENT in body or "handed it over" in body) == (403, True), request
+        assert found.reached == []
+
+
+async def test_a_token_that_cannot_approve_works_in_an_agent(tmp_path: Path) -> None:
+    async with fort(tmp_path / "home", "h11") as found:
+        for scope in ("view", "prompt"):
+            token = await found.pair(scope)
+            request = f"GET /api/device HTTP/1.1\r\nHost: {found.served.host}\r\n"
+            request += f"Authorization: Bearer {token}\r\n\r\n"
+            for by_port in (False, True):
+                assert (await called(found, [request], by_port=by_port))[0][0] == 200
+
+
+@pytest.mark.parametrize("by_port", [False, True])
+@pytest.mark.parametrize("way", ["leaving", "flight"])
+async def test_a_process_that_hides_while_it_asks_is_refused(
+    tmp_path: Path, way: str, by_port: bool
+) -> None:
+    async with fort(tmp_path / "home", "h11") as found:
+        token = await found.pair("admin")
+        found.reached.clear()
+        for each in (token, None):
+            endpoints = [each for each in scoped(found) if each.method != "GET"]
+            requests = [written(endpoint, found.served, each) for endpoint in endpoints]
+            await called(found, requests, way=way, by_port=by_port)
+            await anyio.wait_all_tasks_blocked()
+        # What was sent before this request has been answered when it is.
+        assert (await found.served.call("GET", "/api/device", token=token)).status == 200
+        assert found.reached == ["GET /api/device"]
+
+
+async def test_a_connection_that_an_agent_shares_with_a_program_outside_is_the_agents(
+    tmp_path: Path,
+) -> None:
+    async with fort(tmp_path / "home", "h11") as found:
+        token = await found.pair("admin")
+        endpoint = next(each for each in scoped(found) if each.method == "POST")
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            given: dict[str, Any] = {"outside": theirs.fileno(), "port": found.served.port}
+            given |= {"requests": [written(endpoint, found.served, token)], "keeps": True}
+            found.reached.clear()
+            await to_thread.run_sync(answers, "outside", given, (theirs.fileno(),))
+            _, (descriptor,), _, _ = socket.recv_fds(ours, 1, 1)
+            os.close(descriptor)
+        assert found.reached == []
+
+
+async def test_pairing_is_refused_to_an_agent_and_its_code_is_not_used_up(tmp_path: Path) -> None:
+    async with fort(tmp_path / "home", "h11") as found:
+        _, codes = await found.hub.auth.pairings.create(scope="admin")
+        body = json.dumps({"code": codes.long, "name": "phone"})
+        request = (
+            f"POST /api/pair HTTP/1.1\r\nHost: {found.served.host}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+        )
+        for by_port in (False, True):
+            for way in WAYS:
+                ((status, _),) = await called(found, [request], way=way, by_port=by_port)
+                assert status == 403
+        ((status, _),) = await called(found, [request], is_agent=False, by_port=True)
+        assert status == 200
+
+
+async def test_what_was_refused_is_in_the_history_once_a_minute(tmp_path: Path) -> None:
+    async with fort(tmp_path / "home", "h11") as found:
+        endpoint = next(each for each in scoped(found) if each.path.endswith("/answer"))
+        requests = [written(endpoint, found.served, None)] * 5
+        reported: list[str] = []
+        found.hub.auth.devices.subscribe(lambda what, _device: reported.append(what))
+        await called(found, requests)
+        events = await found.hub.auth.devices.events()
+        assert reported == ["refused-agent"]
+        assert [(each.what, each.device_id) for each in events] == [("refused-agent", OWNER)]
+        assert events[0].detail is not None
+        assert "POST /api/" in events[0].detail
+        assert "(python" in events[0].detail
+
+
+async def test_the_socket_is_the_users_alone(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    async with fort(home, "h11"):
+        found = (home / "hub.sock").stat()
+        assert stat.S_ISSOCK(found.st_mode)
+        assert (stat.S_IMODE(found.st_mode), found.st_uid) == (0o600, os.geteuid())
+    assert not (home / "hub.sock").exists()
