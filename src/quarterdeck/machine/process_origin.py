@@ -263,7 +263,7 @@ def below_guards(owner: int) -> set[int]:
 
 
 def _children(pid: int) -> list[int]:
-    """Return the children of a process, of all its threads; without the kernel's list, all below."""
+    """Return the children of all threads of a process; without the kernel's list, all below it."""
     if not _HAS_CHILDREN:
         return living_descendants(pid)
     found: list[int] = []
