@@ -156,7 +156,7 @@ def _processes() -> list[bytes]:
     for path in (*Path("/proc").glob("[0-9]*/cmdline"), *Path("/proc").glob("[0-9]*/environ")):
         try:
             found.append(path.read_bytes())
-        except OSError:  # it has ended, or is somebody else's
+        except OSError:  # it has ended, or is another user's
             continue
     return found
 

@@ -98,7 +98,7 @@ def check_config(installation: Installation) -> Iterator[Check]:
     try:
         config = load_config(installation.environ, installation.config_file)
     except SettingsInvalid as error:
-        remedy = "fix that line; docs/use/hub.example.toml shows every key"
+        remedy = "fix that line, or remove it to use the default"
         yield Check(name="configuration", status="fail", found=str(error), remedy=remedy)
         return
     if path is None or (not path.exists() and not is_named):

@@ -29,7 +29,6 @@ from quarterdeck.policy import Policy, Rule
 from quarterdeck.runner import Retention
 
 VARIABLE: Final = "QUARTERDECK_HUB_CONFIG"
-_EXAMPLE: Final = "docs/use/hub.example.toml shows every key"
 _LONGEST: Final = 1e6  # days or minutes: a larger number is a mistake
 _T = TypeVar("_T", bound=Struct)
 
@@ -210,7 +209,7 @@ def parse_config(text: str, source: str) -> HubConfig:
     try:
         known = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise SettingsInvalid(source, f"is not TOML: {error}; {_EXAMPLE}") from error
+        raise SettingsInvalid(source, f"is not TOML: {error}; fix it and try again") from error
     reader = _Reader(text, source)
     reader.reject_unknown(known, HubConfig.__struct_fields__, ())
     policy = reader.table(known.get("policy", {}), ("policy",))
@@ -261,7 +260,7 @@ class _Reader:
             inner = tuple(re.findall(r"[A-Za-z_]\w*", where))
             wrong = (*keys, *inner)
             words = _words(reason, _choices(kind, inner))
-            raise self.invalid(wrong, f"{'.'.join(wrong)} {words}; {_EXAMPLE}") from error
+            raise self.invalid(wrong, f"{'.'.join(wrong)} {words}") from error
 
     def table(self, value: Any, keys: tuple[str, ...]) -> dict[str, Any]:
         if not isinstance(value, dict):

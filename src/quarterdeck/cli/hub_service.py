@@ -150,7 +150,7 @@ def _print_start(
     screen.line(f"  data   {options.home}")
     if is_local:
         screen.line(
-            "  Only this computer can connect; to add a phone, see docs/use/security.md.", "dim"
+            "  Only this computer can connect; to add a phone, see quarterdeck up --help.", "dim"
         )
     screen.line("  Try it in another terminal: quarterdeck run demo hello", "dim")
     screen.line("  Press Ctrl-C to stop; sessions are kept.", "dim")

@@ -32,7 +32,8 @@ from quarterdeck.hub.options import HubOptions
 from quarterdeck.hub.push.delivery import push_key
 from quarterdeck.hub.push.service import PushOptions, PushService
 from quarterdeck.hub.store import HUB_TABLES, MOVED, HubStore
-from quarterdeck.hub.view_cache import SessionStates
+from quarterdeck.hub.transcript_cache import Transcripts
+from quarterdeck.hub.view_cache import SessionStates, ViewBudget
 from quarterdeck.machine.private_files import private_folder
 from quarterdeck.protocol import ERROR_CODES
 from quarterdeck.runner import (
@@ -40,7 +41,6 @@ from quarterdeck.runner import (
     AgentUpdated,
     Diagnostic,
     HealthChanged,
-    IndependentTasks,
     News,
     QueueChanged,
     RequestUpdated,
@@ -50,7 +50,7 @@ from quarterdeck.runner import (
     SessionUpdated,
 )
 from quarterdeck.storage.database import open_database
-from quarterdeck.wire import background_tasks
+from quarterdeck.wire import IndependentTasks, background_tasks
 
 DATABASE: Final = "hub.db"
 PUSH_KEY, HUB_KEY = "push.key", "hub.key"
@@ -82,7 +82,9 @@ class Hub:
         if runner is None:
             runner = self._own_runner = Runner(options.runner)
         self.runner: RunnerApi = runner
-        self.states = SessionStates(self.runner.read_events)
+        views = ViewBudget(options.view_bytes)
+        self.states = SessionStates(self.runner.read_events, views)
+        self.transcripts = Transcripts(self.runner, views)
         self.log_health = LogHealth(self.runner.health)
         self._tasks: IndependentTasks | None = None
         self._stack = AsyncExitStack()
@@ -157,6 +159,7 @@ class Hub:
                 self.log_health.on_failure()
             case SessionDeleted():
                 self.states.forget(news.session_id)
+                self.transcripts.forget(news.session_id)
             case RequestUpdated():
                 self.push.on_request(news)
             case SessionUpdated():

@@ -5,12 +5,13 @@ the permission policies of the Agent Context Protocol.
 """
 
 from quarterdeck.policy.call import Call, Reading
-from quarterdeck.policy.command_line import CommandLine, SimpleCommand, read_command
+from quarterdeck.policy.command_line import CommandLine, read_command, read_commands
 from quarterdeck.policy.decision import Decision, DecisionKind, decide
 from quarterdeck.policy.globs import plain_path, relative_path
 from quarterdeck.policy.naming import NamedCall, read_call
 from quarterdeck.policy.risk import Risk, assess_risk, git_parts, risk_of_call
 from quarterdeck.policy.rules import Policy, Rule, policy_of
+from quarterdeck.policy.simple_command import SimpleCommand
 from quarterdeck.policy.tools import (
     PATH_KEYS,
     categorize_call,
@@ -54,6 +55,7 @@ __all__ = [
     "policy_of",
     "read_call",
     "read_command",
+    "read_commands",
     "relative_path",
     "risk_of_call",
     "text_of",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from quarterdeck.policy.command_line import CommandLine, read_command
+from quarterdeck.policy.command_line import CommandLine, read_commands
 from quarterdeck.policy.tools import (
     PATH_KEYS,
     canonical_name,
@@ -118,7 +118,7 @@ def _read(call: Call) -> Reading:
     commands = commands_of(given)
     if category == "terminal" or kind == "execute" or commands:
         folder = text_of(given, _FOLDER_KEYS)
-        line = _read_lines(commands)
+        line = read_commands(commands)
         if call.is_titled:
             line = CommandLine(line.commands, is_complete=False)
         return Reading(command_line=line, folder=folder)
@@ -136,13 +136,6 @@ def _read(call: Call) -> Reading:
     if canonical in _WEB or kind in ("search", "fetch"):
         return Reading(is_search=True, query=text_of(given, _QUERY_KEYS))
     return _NOTHING
-
-
-def _read_lines(lines: Sequence[str]) -> CommandLine:
-    """Read every text that may be the command line of a call, each on its own."""
-    parsed = [read_command(line) for line in lines]
-    found = tuple(command for line in parsed for command in line.commands)
-    return CommandLine(found, is_complete=all(line.is_complete for line in parsed))
 
 
 def _paths(call: Call) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Literal, TypeAlias
 
@@ -48,11 +49,11 @@ def decide(policy: Policy, call: Call, *, workspace: str, agent: str | None = No
     ]
     denying = [named for named in applying if named[0].decision == "deny"]
     allowing = [named for named in applying if named[0].decision == "allow"]
-    denial = _denies(_merged(denying), reading, workspace)
+    denial = _denies(_merged(tuple(denying)), reading, workspace)
     if denial == "deny":
         alone = [name for rule, name in denying if _denies(rule, reading, workspace) == "deny"]
         return _decision("deny", alone, denying, reading)
-    if denial is None and _allows(_merged(allowing), reading, workspace):
+    if denial is None and _allows(_merged(tuple(allowing)), reading, workspace):
         alone = [name for rule, name in allowing if _allows(rule, reading, workspace)]
         return _decision("allow", alone, allowing, reading)
     return Decision(decision="ask", rule=None, reading=reading, reason=_why_ask(denial, reading))
@@ -102,7 +103,8 @@ def _applies(rule: Rule, agent: str | None, workspace: str) -> bool:
     return PurePosixPath(workspace).is_relative_to(folder) and ".." not in workspace.split("/")
 
 
-def _merged(rules: Sequence[_NamedRule]) -> Rule:
+@lru_cache(maxsize=256)
+def _merged(rules: tuple[_NamedRule, ...]) -> Rule:
     """Return one rule that matches what the rules match, each alone or together."""
     patterns = {kind: _either([getattr(rule, kind) for rule, _ in rules]) for kind in KINDS}
     return replace(Rule(decision="deny"), **patterns)  # `_denies` and `_allows` ignore the decision

@@ -37,11 +37,10 @@ if TYPE_CHECKING:
     from quarterdeck.runner.runner import Runner
     from quarterdeck.runner.sessions.catalogue import SessionOverview, SessionTitle
     from quarterdeck.runner.sessions.manager import can_load, can_resume
-    from quarterdeck.runner.tasks import IndependentTasks
-    from quarterdeck.runner.workspaces.files import SessionFile
-    from quarterdeck.runner.workspaces.folders import (
+    from quarterdeck.runner.workspaces import (
         Folder,
         FolderListing,
+        SessionFile,
         check_absolute,
         relative_folder,
     )
@@ -51,10 +50,9 @@ _MODULES = {
     "AgentRemoved": "api",
     "AgentUpdated": "api",
     "Diagnostic": "api",
-    "Folder": "workspaces.folders",
-    "FolderListing": "workspaces.folders",
+    "Folder": "workspaces",
+    "FolderListing": "workspaces",
     "HealthChanged": "api",
-    "IndependentTasks": "tasks",
     "LogSource": "api",
     "META_SCOPE": "prompts.store",
     "MOST_REASON": "permissions.decision_index",
@@ -73,16 +71,16 @@ _MODULES = {
     "RunnerHealth": "api",
     "RunnerOptions": "options",
     "SessionDeleted": "api",
-    "SessionFile": "workspaces.files",
+    "SessionFile": "workspaces",
     "SessionOverview": "sessions.catalogue",
     "SessionTitle": "sessions.catalogue",
     "SessionUpdated": "api",
     "can_load": "sessions.manager",
     "can_resume": "sessions.manager",
-    "check_absolute": "workspaces.folders",
+    "check_absolute": "workspaces",
     "not_found": "actor",
     "permitted_blocks": "prompts.store",
-    "relative_folder": "workspaces.folders",
+    "relative_folder": "workspaces",
 }
 
 __all__ = [
@@ -96,7 +94,6 @@ __all__ = [
     "Folder",
     "FolderListing",
     "HealthChanged",
-    "IndependentTasks",
     "LogSource",
     "News",
     "PermissionCard",

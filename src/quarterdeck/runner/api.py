@@ -29,12 +29,14 @@ from quarterdeck.host import RunSubscriber
 from quarterdeck.policy import Policy
 from quarterdeck.protocol import (
     AgentSnapshotWire,
+    AgentStatus,
     EnvelopeEndpoint,
     Event,
     HostElicitationSnapshot,
     HostPermissionSnapshot,
     RequestKind,
     SessionSnapshotWire,
+    SessionStatus,
 )
 from quarterdeck.runner.actor import PROGRAM, Actor
 from quarterdeck.runner.options import RunnerOptions
@@ -42,8 +44,7 @@ from quarterdeck.runner.permissions.card import PermissionCard
 from quarterdeck.runner.permissions.decision_index import RecordedDecision
 from quarterdeck.runner.prompts.store import PromptEntry, PromptMode
 from quarterdeck.runner.sessions.catalogue import SessionOverview, SessionTitle
-from quarterdeck.runner.workspaces.files import SessionFile
-from quarterdeck.runner.workspaces.folders import FolderListing
+from quarterdeck.runner.workspaces import FolderListing, SessionFile
 from quarterdeck.views.context import ACPCapabilities, ACPCommand
 
 Json: TypeAlias = Any
@@ -57,7 +58,7 @@ class AgentUpdated(Struct, frozen=True, kw_only=True, tag=True):
     """An agent was started, or its status changed."""
 
     agent_id: str
-    status: str
+    status: AgentStatus
 
 
 class AgentRemoved(Struct, frozen=True, kw_only=True, tag=True):
@@ -70,7 +71,7 @@ class SessionUpdated(Struct, frozen=True, kw_only=True, tag=True):
     """A session was created, or its status or title changed."""
 
     session_id: str
-    status: str
+    status: SessionStatus
 
 
 class SessionDeleted(Struct, frozen=True, kw_only=True, tag=True):

@@ -75,21 +75,23 @@ from quarterdeck.runner.logs import open_log
 from quarterdeck.runner.options import RunnerOptions
 from quarterdeck.runner.permissions.decision_index import RecordedDecision
 from quarterdeck.runner.permissions.inbox import PermissionInbox
-from quarterdeck.runner.prompts.changes import QueueChanges
 from quarterdeck.runner.prompts.queue import PromptQueue
-from quarterdeck.runner.prompts.store import PromptEntry, PromptMode, report_removed_meta
+from quarterdeck.runner.prompts.store import (
+    PromptEntry,
+    PromptMode,
+    QueueChanges,
+    report_removed_meta,
+)
 from quarterdeck.runner.schema import RUNNER_TABLES
 from quarterdeck.runner.sessions.catalogue import SessionCatalogue, SessionOverview, SessionTitle
 from quarterdeck.runner.sessions.idle import IdleAgents
 from quarterdeck.runner.sessions.manager import HostCondition, SessionManager
 from quarterdeck.runner.store import RunnerStore, keep_tidy
-from quarterdeck.runner.tasks import IndependentTasks
-from quarterdeck.runner.workspaces.files import FileNames, SessionFile
-from quarterdeck.runner.workspaces.folders import FolderListing, list_folder
+from quarterdeck.runner.workspaces import FileNames, FolderListing, SessionFile, list_folder
 from quarterdeck.storage import SqliteStorage
 from quarterdeck.storage.database import Database, open_database
 from quarterdeck.views.context import ACPCapabilities, ACPCommand
-from quarterdeck.wire import background_tasks, foreign_errors
+from quarterdeck.wire import IndependentTasks, background_tasks, foreign_errors
 
 logger = logging.getLogger(__name__)
 

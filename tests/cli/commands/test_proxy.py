@@ -102,9 +102,17 @@ def test_a_prompt_that_is_piped_in_is_answered_before_the_end(tmp_path: Path) ->
     assert answers[2]["result"] == {"sessions": []}
 
 
-def test_an_unknown_agent_is_reported_in_one_line(tmp_path: Path) -> None:
-    done = Console(tmp_path).run("proxy", "unheard-of")
+@pytest.mark.parametrize(
+    ("agent", "expected"),
+    [
+        ("unheard-of", "unknown agent 'unheard-of'; quarterdeck agents lists them"),
+        ("clade", "unknown agent 'clade'; did you mean claude?"),
+    ],
+)
+def test_an_unknown_agent_is_reported_in_one_line(
+    tmp_path: Path, agent: str, expected: str
+) -> None:
+    done = Console(tmp_path).run("proxy", agent)
     assert done.returncode == 1
     assert done.stdout == ""
-    expected = "unknown agent 'unheard-of'; quarterdeck agents lists them"
     assert expected in done.stderr

@@ -415,3 +415,29 @@ def test_a_run_survives_a_restart_of_the_hub(console: Console) -> None:
         with console.hub():
             result = json.loads(process.communicate(timeout=60)[0].splitlines()[-1])
     assert (process.returncode, result["state"]) == (1, "interrupted")
+
+
+def test_a_run_that_a_restart_interrupted_prints_nothing_of_the_next_prompt(
+    tmp_path: Path,
+) -> None:
+    turns = [
+        {"when": "first", "steps": [{"say": "begun"}, {"stall": True}]},
+        {"steps": [ASK, {"say": "Another answer."}]},
+    ]
+    console = Console(tmp_path, agent_toml("waits", turns=turns, load=[{"user": "first"}]))
+    with console.hub() as hub, console.start("run", "--json", "--yes", "waits", "first") as process:
+        assert process.stdout is not None
+        while "begun" not in (line := process.stdout.readline()):
+            assert line
+        (session,) = hub.call("GET", "/api/sessions")["sessions"]
+        prompts = f"/api/sessions/{session['sessionId']}/prompts"
+        prompt = [{"type": "text", "text": "the next prompt"}]
+        hub.call("POST", prompts, {"key": "next", "prompt": prompt})
+        hub.process.kill()
+        hub.process.wait(60)
+        with console.hub() as restarted:
+            shown, _ = process.communicate(timeout=60)
+            assert restarted.pending()["toolCall"]["toolCallId"] == "call-1"
+    assert process.returncode == 1
+    assert "the next prompt" not in shown
+    assert "call-1" not in shown

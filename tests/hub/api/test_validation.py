@@ -9,7 +9,7 @@ import pytest
 from msgspec import Meta
 
 from quarterdeck.hub.api.endpoint import Body, EmptyBody
-from quarterdeck.hub.api.validation import describe_mismatch
+from quarterdeck.jsontext import describe_mismatch
 
 
 class Inner(Body, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from quarterdeck.http.body import BodyLimits
+from quarterdeck.http.asgi import BodyLimits
 from quarterdeck.hub.auth.guard import GuardLimits
 from tests.hub.attacks import SECURITY_HEADERS
 from tests.hub.auth.support import GuardedServer, open_guarded

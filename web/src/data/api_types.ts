@@ -402,7 +402,7 @@ export interface SessionList {
 
 export interface SessionOverview {
   sessionId: string
-  status: string
+  status: 'active' | 'closed' | 'creating' | 'deleted' | 'disconnected' | 'prompting' | 'resuming'
   agentId?: string
   agent?: string
   cwd: string

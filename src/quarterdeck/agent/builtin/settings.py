@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from quarterdeck.errors import ModelFailed, SettingsInvalid
+from quarterdeck.jsontext import describe_mismatch
 
 DEMO = "demo"
 KINDS = ("anthropic", "google", "openai")
@@ -173,7 +174,7 @@ def _read_file(environ: Mapping[str, str], config: str | None) -> dict[str, Any]
     except OSError as error:
         raise SettingsInvalid(str(path), f"cannot be read: {error.strerror}") from error
     except ValueError as error:  # not TOML, or not UTF-8
-        raise SettingsInvalid(str(path), f"is not TOML: {error}") from error
+        raise SettingsInvalid(str(path), f"is not TOML: {error}; fix it and try again") from error
 
 
 def _default_path(environ: Mapping[str, str]) -> Path | None:
@@ -188,9 +189,7 @@ def _convert(known: dict[str, Any], source: str) -> BuiltinSettings:
     try:
         return msgspec.convert(known, BuiltinSettings)
     except msgspec.ValidationError as error:
-        raise SettingsInvalid(
-            source, f"{error}; see the table in docs/embed/builtin-agent.md"
-        ) from error
+        raise SettingsInvalid(source, describe_mismatch(error, BuiltinSettings)) from error
 
 
 def _with_base_url(settings: BuiltinSettings, base_url: str) -> BuiltinSettings:

@@ -23,7 +23,7 @@ from anyio.abc import TaskGroup
 from quarterdeck.errors import AcpError, QuarterdeckError, RpcError
 from quarterdeck.host import Host
 from quarterdeck.policy import PermissionPolicy, Policy, decide, policy_of
-from quarterdeck.protocol import ERROR_CODES, Event, decode_event
+from quarterdeck.protocol import ERROR_CODES, Event, decode_event, has_ended
 from quarterdeck.views.context import (
     ACPCapabilities,
     ACPCommand,
@@ -417,7 +417,7 @@ class AcpSession:
         snapshot = self._host.get_session(self.session_id)
         if snapshot is not None and snapshot.status == "prompting":
             await self._host.cancel(self.session_id)
-        if snapshot is not None and snapshot.status not in ("closed", "deleted"):
+        if snapshot is not None and not has_ended(snapshot.status):
             await self._host.close_session(self.session_id)
         await self._detach(is_ended=True)
 

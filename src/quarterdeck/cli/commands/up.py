@@ -22,8 +22,8 @@ def parser() -> Parser:
                 "for a phone on the same network",
             ),
         ),
-        "To accept connections from other computers, the hub needs a TLS certificate, or a proxy"
-        " that has one: see docs/use/security.md.",
+        "To accept connections from other computers, the hub needs a TLS certificate (--tls-cert,"
+        " --tls-key), or a proxy that has one (--behind-proxy).",
     )
     _add_address(parser)
     parser.add_argument("--open", action="store_true", help="open the page in a browser")

@@ -26,6 +26,7 @@ from quarterdeck.host.operations import HostOperation, InBackground, OnUnobserve
 from quarterdeck.host.requests.handlers import AgentRequests
 from quarterdeck.host.sessions.registry import SessionRegistry
 from quarterdeck.host.sessions.session import HostSession
+from quarterdeck.protocol import has_agent
 from quarterdeck.storage import SessionMeta
 
 Ending = Literal["close", "delete"]
@@ -101,7 +102,7 @@ class SessionTeardown:
             return
         if session.operation == "load" and session.status == "closed":
             session.void()  # it was being loaded again, and stays closed
-        if session.status in ("closed", "deleted", "disconnected"):
+        if not has_agent(session.status):
             return
         session.void()
         self._clean_up(session)

@@ -27,7 +27,6 @@ from quarterdeck.hub.api.endpoint import (
     read_query,
     refusal,
 )
-from quarterdeck.hub.api.validation import describe_mismatch
 from quarterdeck.hub.auth.device import OWNER, SCOPE_KEY, Device, Scope
 from quarterdeck.hub.auth.device_keys import verified_key
 from quarterdeck.hub.auth.device_store import DeviceEvent
@@ -40,7 +39,7 @@ from quarterdeck.hub.auth.pairing import (
     pairing_link,
 )
 from quarterdeck.hub.auth.pairing_store import Pairing
-from quarterdeck.jsontext import encode_json
+from quarterdeck.jsontext import describe_mismatch, encode_json
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +82,7 @@ class NonceAnswer(Struct, frozen=True, kw_only=True, rename="camel"):
 
     nonce: str
     time: int
-    """Milliseconds of the hub's own clock, which begins at its start."""
+    """Milliseconds of the hub's own clock, which begins anew at each start."""
     signature: str
     """With the key of the hub, over `quarterdeck-hub-1`, the origin of the page, the challenge, the
     nonce and the time, joined by line feeds."""

@@ -41,10 +41,9 @@ from quarterdeck.errors import (
     StorageFailed,
 )
 from quarterdeck.http.headers import id_of_segment
-from quarterdeck.hub.api.validation import describe_mismatch
 from quarterdeck.hub.auth.device import SCOPE_KEY, Device, Scope
 from quarterdeck.hub.log_health import LogHealth
-from quarterdeck.jsontext import UNWRITABLE, decode_json, encode_json
+from quarterdeck.jsontext import UNWRITABLE, decode_json, describe_mismatch, encode_json
 from quarterdeck.protocol import ERROR_CODES
 
 Asgi: TypeAlias = Callable[[AsgiScope, Receive, Send], Awaitable[None]]

@@ -39,7 +39,7 @@ from typing import Any, Final
 import anyio
 from starlette.types import Message, Receive, Scope as AsgiScope, Send
 
-from quarterdeck.http.body import (
+from quarterdeck.http.asgi import (
     BodyCutOff,
     BodyLimits,
     BodyRejected,

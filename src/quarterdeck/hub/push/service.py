@@ -49,12 +49,12 @@ from quarterdeck.hub.push.store import PushKind, PushKinds, PushStore, Subscript
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.protocol import is_session_status
 from quarterdeck.runner import (
-    IndependentTasks,
     PermissionCard,
     RequestUpdated,
     RunnerApi,
     SessionOverview,
 )
+from quarterdeck.wire import IndependentTasks
 
 logger = logging.getLogger(__name__)
 

@@ -33,8 +33,8 @@ from quarterdeck.runner.permissions.decision_index import (
     decided_by,
 )
 from quarterdeck.runner.schema import now
-from quarterdeck.runner.tasks import IndependentTasks
 from quarterdeck.storage import SessionMeta, Storage
+from quarterdeck.wire import IndependentTasks
 
 PAGE: Final = 1000
 WITHDRAWN: Final = DecidedBy(kind="withdrawn")

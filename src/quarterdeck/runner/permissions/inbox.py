@@ -81,7 +81,7 @@ from quarterdeck.runner.permissions.decision_index import (
 )
 from quarterdeck.runner.permissions.decision_recorder import DecisionRecorder
 from quarterdeck.runner.schema import now
-from quarterdeck.runner.tasks import IndependentTasks
+from quarterdeck.wire import IndependentTasks
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import anyio
 from msgspec import UNSET
@@ -34,14 +34,15 @@ from quarterdeck.protocol import (
     ERROR_CODES,
     AgentDefinition,
     AgentSnapshotWire,
+    AgentStatus,
     Event,
     SessionSnapshotWire,
 )
 from quarterdeck.runner.agent_definitions import Definitions
-from quarterdeck.runner.prompts.changes import QueueChanges
+from quarterdeck.runner.prompts.store import QueueChanges
 from quarterdeck.runner.sessions.catalogue import SessionCatalogue, SessionOverview
 from quarterdeck.runner.store import RunnerStore
-from quarterdeck.runner.tasks import IndependentTasks
+from quarterdeck.wire import IndependentTasks
 
 logger = logging.getLogger(__name__)
 
@@ -75,9 +76,7 @@ SETTLING_SECONDS: Final = 60.0
 """The longest wait for an agent that is starting, or a session that is being opened."""
 GONE_SECONDS: Final = 5.0
 """The longest time between the end of a session's agent and the status that reports it."""
-_STARTING: Final = ("spawning", "initializing", "restarting")
 _NEVER_RAN: Final = ("spawn-failed", "initialize-failed")
-_WORKING: Final = ("active", "prompting")
 
 
 class _Shared:
@@ -249,7 +248,7 @@ class SessionManager:
     async def _settled_agent(self, agent_id: str) -> AgentSnapshotWire | None:
         def is_settled() -> bool:
             agent = self._host.get_agent(agent_id)
-            return agent is None or agent.status not in _STARTING
+            return agent is None or not _is_starting(agent.status)
 
         with anyio.move_on_after(SETTLING_SECONDS):
             await self._condition.wait_for(is_settled)
@@ -277,14 +276,18 @@ class SessionManager:
             AcpError: if its agent cannot be started, or refuses.
         """
         session = await self._settled_session(session_id)
-        if session.status in _WORKING:
-            if session.agent_id is not UNSET:
-                self._uses[session.agent_id] = self.uses(session.agent_id) + 1
-            return session
-        if session.status != "disconnected":
-            raise _closed(session)
-        await self.once(f"session {session_id}", lambda: self._open_again(session_id))
-        return self.session(session_id)
+        match session.status:
+            case "active" | "prompting":
+                if session.agent_id is not UNSET:
+                    self._uses[session.agent_id] = self.uses(session.agent_id) + 1
+                return session
+            case "disconnected":
+                await self.once(f"session {session_id}", lambda: self._open_again(session_id))
+                return self.session(session_id)
+            case "creating" | "resuming" | "closed" | "deleted":
+                raise _closed(session)
+            case _:
+                assert_never(session.status)
 
     async def _settled_session(self, session_id: str) -> SessionSnapshotWire:
         def is_settled() -> bool:
@@ -322,7 +325,7 @@ class SessionManager:
 
     async def _reopen(self, agent: AgentSnapshotWire, session_id: str, name: str) -> None:
         session = await self._settled_session(session_id)
-        if session.status in _WORKING:
+        if session.status in ("active", "prompting"):
             return  # an agent that was restarted resumes what it had by itself
         params: dict[str, Any] = {
             "cwd": session.cwd,
@@ -431,6 +434,16 @@ class SessionManager:
         await self._store.forget_sessions(session_ids)
         for session_id in session_ids:
             self._changes.changed(session_id)
+
+
+def _is_starting(status: AgentStatus) -> bool:
+    match status:
+        case "spawning" | "initializing" | "restarting":
+            return True
+        case "ready" | "exited":
+            return False
+        case _:
+            assert_never(status)
 
 
 def _closed(session: SessionSnapshotWire | SessionOverview) -> AcpError:

@@ -1,7 +1,7 @@
-"""Stories of hosts, recorded with an older scripted agent, as scenarios of ours.
+"""Scripts recorded with an older scripted agent, as scenarios.
 
-A story maps a method to a list of steps, or to a list of such lists, one for each call. Its agent
-heard a cancel only where it waited for one, so every other wait of the scenario is deaf.
+A script maps a method to a list of steps, or to a list of such lists, one for each call. Its agent
+read a cancel only where it waited for one, so every other wait of the scenario is `deaf`.
 """
 
 from typing import Any
@@ -9,8 +9,8 @@ from typing import Any
 Json = dict[str, Any]
 
 
-def story_scenario(script: Json) -> Json:
-    """Return the scenario that plays a story's `agentScript`."""
+def scenario_of_script(script: Json) -> Json:
+    """Return the scenario that plays a recorded `agentScript`."""
     initialized = {"protocolVersion": 1, "agentCapabilities": script.get("caps", {})}
     methods: Json = {
         "initialize": [{"result": {**initialized, "authMethods": []}}],

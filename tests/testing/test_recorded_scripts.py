@@ -1,12 +1,12 @@
 from tests.testing.driving import driving, texts
-from tests.testing.stories import story_scenario
+from tests.testing.recorded_scripts import scenario_of_script
 
 UPDATE = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "a"}}
 QUESTION = {"method": "session/request_permission", "params": {"toolCall": {"toolCallId": "c"}}}
 
 
-def test_a_story_is_played_prompt_by_prompt() -> None:
-    story = {
+def test_a_script_is_played_prompt_by_prompt() -> None:
+    script = {
         "caps": {"loadSession": True},
         "session/close": [{"error": {"code": -32603, "message": "no", "data": {"d": 1}}}],
         "session/prompt": [
@@ -15,7 +15,7 @@ def test_a_story_is_played_prompt_by_prompt() -> None:
             [{"raw": {"id": 77, "method": "m"}}, {"exit": 3}],
         ],
     }
-    with driving(story_scenario(story)) as agent:
+    with driving(scenario_of_script(script)) as agent:
         initialized = agent.call("initialize", protocolVersion=1)["result"]
         assert initialized == {
             "protocolVersion": 1,
@@ -42,6 +42,6 @@ def test_a_story_is_played_prompt_by_prompt() -> None:
 
 
 def test_every_session_of_a_story_has_the_id_that_it_says() -> None:
-    with driving(story_scenario({"session/new": [{"result": {"sessionId": "mine"}}]})) as agent:
+    with driving(scenario_of_script({"session/new": [{"result": {"sessionId": "mine"}}]})) as agent:
         assert agent.open_session() == "mine"
         assert agent.read_until_answer(agent.prompt("mine"))[1]["result"]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from quarterdeck.http.asgi import Message, Receive
-from quarterdeck.http.body import (
+from quarterdeck.http.asgi import (
     BodyCutOff,
     BodyLimits,
     BodyRejected,
     DrainLimits,
+    Message,
+    Receive,
     drain,
     read_body,
     replayed,

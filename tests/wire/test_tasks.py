@@ -1,4 +1,4 @@
-"""What goes wrong behind the scenes does not end the hub, and nobody waits for ever."""
+"""A failed background task is logged and ends no other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from quarterdeck.protocol import Event
-from quarterdeck.runner.tasks import IndependentTasks
+from quarterdeck.wire.tasks import IndependentTasks
 from tests.hub.api.kit import ASK, options, running, scripted
 from tests.hub.runners import runner_of
 

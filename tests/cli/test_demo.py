@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from quarterdeck.cli.demo.plain import first_allowing, option_for
+from quarterdeck.cli.demo import first_allowing, option_for
 from quarterdeck.protocol import decode_event, initial_state, reduce, to_json
 from quarterdeck.testing import scenario_names
 from tests.cli import forking

@@ -11,9 +11,14 @@ from pathlib import Path
 import anyio
 import pytest
 
-from quarterdeck.agent.builtin import web
-from quarterdeck.agent.builtin.tools.fetch import readable
-from quarterdeck.agent.builtin.web import Fetcher, Page, Redirect, checked_url
+from quarterdeck.agent.builtin.tools.fetch import (
+    MAX_BYTES,
+    Fetcher,
+    Page,
+    Redirect,
+    checked_url,
+    readable,
+)
 from quarterdeck.errors import ToolFailed
 from tests.agent.builtin.driver import ALLOW, ALWAYS, at_work, setup_for, texts_of
 
@@ -35,7 +40,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.path == "/page":
             self._answer(200, b"<p>Hello <b>you</b><script>no()</script></p>", "text/html")
         elif self.path == "/big":
-            self._answer(200, b"x" * (web.MAX_BYTES + 5), "text/plain")
+            self._answer(200, b"x" * (MAX_BYTES + 5), "text/plain")
         elif self.path == "/picture":
             self._answer(200, b"\x89PNG", "image/png")
         elif self.path == "/slow":
@@ -129,7 +134,7 @@ async def test_a_page_is_cut_where_it_is_too_long(address: str) -> None:
     page = await Fetcher(allows_private=True).fetch(f"{address}/big")
     assert isinstance(page, Page)
     assert page.is_cut
-    assert len(page.content) == web.MAX_BYTES
+    assert len(page.content) == MAX_BYTES
 
 
 @pytest.mark.anyio
