@@ -17,6 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, assert_never
@@ -173,11 +174,14 @@ class Hub:
         """Replace what can change while a hub runs; the rest of `options` is ignored.
 
         Agents that run are not restarted; those that start later use the new configuration. New
-        rules also decide pending requests, and changed ones are recorded and pushed: an agent that
-        is not confined can write the file.
+        rules also decide pending requests. Changed rules and agents are recorded and pushed: an
+        agent that is not confined can write the file.
         """
-        if options.policy != self.options.policy:
-            self.start_in_background(self._record_rules)
+        before = self.options
+        changed = {
+            "rules": before.policy != options.policy,
+            "agents": before.agents != options.agents,
+        }
         self.options = replace(
             self.options,
             agents=options.agents,
@@ -186,13 +190,14 @@ class Hub:
             retention=options.retention,
         )
         self.runner.reconfigure(self.options.runner)
+        names = " and ".join(name for name, is_changed in changed.items() if is_changed)
+        if names:
+            self.start_in_background(partial(self._record_change, f"{names} in hub.toml"))
 
-    async def _record_rules(self) -> None:
+    async def _record_change(self, detail: str) -> None:
         owner = self.auth.devices.get(OWNER)
-        if owner is not None:
-            count = len(self.options.policy.rule)
-            detail = f"the rules were read again; now {count}"
-            await self.auth.devices.record("rules-changed", owner, detail)
+        assert owner is not None, "it cannot be revoked"
+        await self.auth.devices.record("config-changed", owner, detail)
 
     def start_in_background(self, work: Callable[[], Awaitable[Any]]) -> None:
         """Run something to its end, also if its client disconnects; a failure is logged.

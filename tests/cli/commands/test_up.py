@@ -80,6 +80,9 @@ def test_sighup_reloads_the_configuration_and_errors_change_nothing(
         assert "0 agents, 1 rule; [server] take effect at the next start" in printed
         assert "unknown agent 'fresh'" in console.run("run", "fresh", "go").stderr
         assert len(hub.call("GET", "/api/policy")["rule"]) == 1
+        events = hub.call("GET", "/api/devices/log")["events"]
+        changes = [each["detail"] for each in events if each["what"] == "config-changed"]
+        assert changes == ["rules and agents in hub.toml", "agents in hub.toml"]
         console.config.unlink()
         hub.process.send_signal(signal.SIGHUP)
         assert "does not exist" in hub.process.stderr.readline()

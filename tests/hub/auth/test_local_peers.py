@@ -17,10 +17,14 @@ import anyio
 import pytest
 from anyio import to_thread
 
+from quarterdeck.http.origins import Listening
 from quarterdeck.hub.api.endpoint import Endpoint
 from quarterdeck.hub.auth.device import OWNER
 from quarterdeck.machine import guarded_command
-from tests.hub.served import UPGRADE, Served
+from quarterdeck.machine.process_origin import PeerOrigin, TcpOrigins
+from quarterdeck.machine.socket_peers import SocketPeer
+from tests.hub.auth.support import open_guarded
+from tests.hub.served import UPGRADE, Served, request
 from tests.hub.test_whole_hub import Fort, fort
 
 pytestmark = pytest.mark.anyio
@@ -176,6 +180,130 @@ async def test_pairing_is_refused_to_an_agent_and_its_code_is_not_used_up(tmp_pa
                 assert status == 403
         ((status, _),) = await called(found, [request], is_agent=False, by_port=True)
         assert status == 200
+
+
+@pytest.mark.parametrize("path", ["/api/context", "/ws"])
+async def test_an_agent_cannot_authenticate_by_a_frame(tmp_path: Path, path: str) -> None:
+    async with fort(tmp_path / "home", "h11") as found:
+        tokens = {scope: await found.pair(scope) for scope in ("prompt", "approve", "admin")}
+        given = {"url": f"ws://{found.served.host}{path}", "tokens": tokens}
+        said = await to_thread.run_sync(frames, given, True)
+        assert {scope: kind for scope, (kind, _) in said.items()} == {
+            "prompt": "auth_success",
+            "approve": "auth_error",
+            "admin": "auth_error",
+        }
+        assert AGENT in said["admin"][1]
+        said = await to_thread.run_sync(frames, given, False)
+        assert {kind for kind, _ in said.values()} == {"auth_success"}
+
+
+FRAMES = """
+import json, sys
+from websockets.sync.client import connect
+given, said = json.loads(sys.argv[1]), {}
+for scope, token in given["tokens"].items():
+    with connect(given["url"], proxy=None) as socket:
+        socket.send(json.dumps({"type": "auth", "token": token}))
+        answer = json.loads(socket.recv())
+        said[scope] = [answer["type"], answer.get("message", "")]
+print(json.dumps(said))
+"""
+
+
+def frames(given: dict[str, Any], is_agent: bool) -> dict[str, tuple[str, str]]:
+    command = [sys.executable, "-c", FRAMES, json.dumps(given)]
+    done = subprocess.run(
+        guarded_command(command) if is_agent else command,
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=60,
+    )
+    said: dict[str, tuple[str, str]] = json.loads(done.stdout)
+    return said
+
+
+async def test_a_verdict_holds_for_all_requests_of_a_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with fort(tmp_path / "home", "h11") as found:
+        token = await found.pair("admin")
+        count = [0]
+        find = TcpOrigins.find
+
+        def counted(self: TcpOrigins, *ends: Any) -> Any:
+            count[0] += 1
+            return find(self, *ends)
+
+        monkeypatch.setattr(TcpOrigins, "find", counted)
+        raw = request(
+            "GET /api/device HTTP/1.1", f"Authorization: Bearer {token}", host=found.served.host
+        )
+        async with found.served.connect() as wire:
+            for _ in range(5):
+                await wire.send(raw)
+                assert (await wire.reply()).status == 200
+        assert count == [1]
+
+
+async def test_a_caller_that_cannot_be_verified_is_allowed_and_recorded_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with fort(tmp_path / "home", "h11") as found:
+        device, token = await found.hub.auth.devices.create("program", "admin")
+        monkeypatch.setattr(TcpOrigins, "find", lambda *_: PeerOrigin("unknown"))
+        for _ in range(3):
+            reply = await found.served.call("GET", "/api/device", token=token)
+            assert reply.status == 200
+        events = await found.hub.auth.devices.events()
+        unverified = [each.device_id for each in events if each.what == "unverified"]
+        assert unverified == [device.id]
+
+
+@pytest.mark.parametrize(
+    ("named", "status"), [("127.0.0.1", 403), ("::1", 403), ("192.0.2.9", 200), ("odd", 200)]
+)
+async def test_a_token_from_this_machine_through_a_proxy_is_refused(
+    tmp_path: Path, named: str, status: int
+) -> None:
+    listening = Listening(is_behind_proxy=True, allowed_hosts=("desk.example",))
+    async with open_guarded(tmp_path, listening=listening) as guarded:
+        _, token = await guarded.device("admin")
+        _, viewer = await guarded.device("view")
+        line = f"X-Forwarded-For: {named}"
+        assert (await guarded.get("/api/device", line, token=token)).status == status
+        assert (await guarded.get("/api/device", line, token=viewer)).status == 200
+        browser = await guarded.browser()
+        assert (await browser.call("GET", "/api/device", line)).status == 200
+
+
+async def test_another_user_is_refused_at_the_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with fort(tmp_path / "home", "h11") as found:
+        monkeypatch.setattr(
+            "quarterdeck.hub.auth.local_peers.socket_peer", lambda _: SocketPeer(1, 4711, 4711)
+        )
+        raw = request("GET /api/device HTTP/1.1", host="localhost")
+        ((status, body),) = await called(found, [raw.decode()], is_agent=False)
+        assert (status, "belongs to another user" in body) == (403, True)
+
+
+async def test_pages_are_refused_at_the_socket_and_any_port_is_named(tmp_path: Path) -> None:
+    async with fort(tmp_path / "home", "h11") as found:
+        first = "GET /api/device HTTP/1.1"
+        requests = [
+            request(first, host="localhost"),
+            request(first, host=found.served.host),
+            request(first, "Origin: http://evil.example", host="localhost"),
+            request(first, host="evil.example"),
+            request(first, "Authorization: Bearer qd_wrong", host="localhost"),
+        ]
+        texts = [each.decode() for each in requests]
+        results = await called(found, texts, is_agent=False)
+        assert [status for status, _ in results] == [200, 200, 403, 421, 401]
+        by_port = await called(found, texts[1:2], is_agent=False, by_port=True)
+        assert [status for status, _ in by_port] == [401]
 
 
 async def test_what_was_refused_is_in_the_history_once_a_minute(tmp_path: Path) -> None:

@@ -32,10 +32,11 @@ DeviceEventKind: TypeAlias = Literal[
     "expired",
     "refused-agent",
     "unverified",
-    "rules-changed",
+    "config-changed",
 ]
 """The last three are about a call in the name of the device: it was refused, since a process of an
-agent made it; its process could not be verified; or, for the owner, the rules in hub.toml changed.
+agent made it; its process could not be verified; or, for the owner, rules or agents in hub.toml
+changed.
 """
 
 

@@ -150,13 +150,13 @@ def agent_message() -> PushMessage:
     )
 
 
-def rules_message() -> PushMessage:
+def config_message() -> PushMessage:
     return PushMessage(
         kind="device",
-        title="Rules changed",
-        body="The rules in hub.toml were changed. If this was not you, look at them.",
-        url="/#/settings",
-        tag="rules-changed",
+        title="Configuration changed",
+        body="Rules or agents in hub.toml were changed. If this was not you, check the file.",
+        url="/#/devices",
+        tag="config-changed",
     )
 
 
@@ -265,8 +265,8 @@ class PushService:
                 self._send_soon(lambda: self._send_to_all(message, except_for=device.id))
             case "refused-agent":
                 self._send_soon(lambda: self._send_to_all(agent_message()))
-            case "rules-changed":
-                self._send_soon(lambda: self._send_to_all(rules_message()))
+            case "config-changed":
+                self._send_soon(lambda: self._send_to_all(config_message()))
             case "new-address" | "unverified":
                 pass  # shown in the history
             case "changed" | "token-renewed" | "revoked" | "expired":
