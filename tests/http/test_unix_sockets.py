@@ -43,9 +43,9 @@ def test_the_socket_of_a_killed_server_is_replaced(tmp_path: Path) -> None:
 def test_a_socket_where_a_process_listens_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "hub.sock"
     with listening_unix(path) as listener:
-        with pytest.raises(StartRefused, match=r"another process listens at .*stop it"):
-            with listening_unix(path):
-                raise AssertionError
+        refused = pytest.raises(StartRefused, match=r"another process listens at .*stop it")
+        with refused, listening_unix(path):
+            raise AssertionError
         listener.accept()[0].close()  # the question whether it listens
         with connected(path):
             listener.accept()[0].close()

@@ -299,3 +299,12 @@ def test_children_are_found_without_the_list_of_the_kernel(
         assert len(known) > 2
         monkeypatch.setattr(process_origin, "_HAS_CHILDREN", False)
         assert known <= below_guards(os.getpid())
+
+
+def test_a_program_with_the_name_of_the_guard_among_its_arguments_is_no_guard() -> None:
+    code = "import sys; print(flush=True); sys.stdin.read()"
+    for names in (("/src/guard_program.py",), ("-I", "-S", "/src/guard_program.py")):
+        with child(code, *names) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            assert origin_of_pid(process.pid) == "other"

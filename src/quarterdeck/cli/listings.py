@@ -121,10 +121,11 @@ _OPERANDS: Final = {
     "list": "no ID",
     "pair": "no ID",
     "token": "no ID",
+    "log": "no ID",
     "revoke": "one ID",
     "rename": "an ID and a name",
 }
-_COUNTS: Final = {"list": 0, "pair": 0, "token": 0, "revoke": 1, "rename": 2}
+_COUNTS: Final = {"list": 0, "pair": 0, "token": 0, "log": 0, "revoke": 1, "rename": 2}
 
 
 def manage_devices(chosen: Namespace) -> int:
@@ -175,6 +176,25 @@ async def _create_token(api: HubApi, chosen: Namespace) -> None:
     print_note(
         f"this is shown once; {one_line(device['name'])} has scope {device['scope']}, and ends with"
         f" quarterdeck devices revoke {device['id']}"
+    )
+
+
+async def _print_history(api: HubApi, chosen: Namespace) -> None:
+    response = await api.get("/api/devices/log")
+    if chosen.json:
+        print_json(response)
+        return
+    Screen(sys.stdout).table(
+        [
+            (
+                each["at"],
+                each["what"],
+                one_line(each["name"]),
+                one_line(each.get("detail") or each.get("address") or ""),
+            )
+            for each in response["events"]
+        ],
+        ("dim", "strong", "", ""),
     )
 
 
@@ -236,6 +256,7 @@ _ACTIONS: Final[Mapping[str, Callable[[HubApi, Namespace], Awaitable[None]]]] = 
     "list": _list_devices,
     "pair": _pair,
     "token": _create_token,
+    "log": _print_history,
     "revoke": _revoke,
     "rename": _rename,
 }

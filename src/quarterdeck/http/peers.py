@@ -28,6 +28,8 @@ class AcceptedConnection:
     """A socket, or what the event loop has in its place; None for `OWN_PROCESS`."""
     accepted_at: float
     """By the clock that started with the machine."""
+    peername: Any = None
+    """The address of the client of this connection; a proxy may name another one."""
     origin: PeerOrigin | None = None
     """What opened it, once that was found out; None also for a client on another machine."""
     is_checked: bool = False

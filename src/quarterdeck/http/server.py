@@ -128,7 +128,11 @@ class _BoundedHead:
         if not self.limits.admit(self.connections, len(self.connections)):
             self._reject(transport)
             return
-        accepted = AcceptedConnection(transport.get_extra_info("socket"), boot_seconds())
+        accepted = AcceptedConnection(
+            transport.get_extra_info("socket"),
+            boot_seconds(),
+            transport.get_extra_info("peername"),
+        )
         self.app_state = with_connection(self.app_state, accepted)
         super().connection_made(transport)  # type: ignore[misc]  # of the protocol it is added to
         self._await_head()

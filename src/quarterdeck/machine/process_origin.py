@@ -47,8 +47,7 @@ Origin = Literal["agent", "other", "unknown", "gone"]
 """What opened a connection: an agent's process; another process; not to be found out; a process
 or a socket that is gone."""
 
-_GUARD: Final = b"guard_program.py"
-_GUARD_PLACES: Final = 6  # python -I -S guard_program.py
+_GUARD: Final = b"/guard_program.py"  # as `guarded_command` writes it: python -I -S PATH …
 _MOST_ANCESTORS: Final = 1_000
 
 
@@ -134,8 +133,8 @@ def _is_hidden(pid: int) -> bool:
 
 
 def _is_guard(pid: int) -> bool:
-    words = _read(f"/proc/{pid}/cmdline").split(b"\0")[:_GUARD_PLACES]
-    return any(word.endswith(_GUARD) for word in words)
+    words = _read(f"/proc/{pid}/cmdline").split(b"\0", 4)
+    return words[1:3] == [b"-I", b"-S"] and words[3].endswith(_GUARD)
 
 
 def _read(path: str) -> bytes:

@@ -249,7 +249,8 @@ def test_a_command_that_an_agent_starts_is_refused(
     assert done.returncode != 0
     assert "a process of an agent, which cannot answer requests" in done.stderr
     assert "qd_" not in done.stdout
-    events = hub.call("GET", "/api/devices/log")["events"]
+    assert "refused-agent" in console.run("devices", "log").stdout
+    events = console.json("devices", "log")["events"]
     assert "refused-agent" in [each["what"] for each in events]
 
 

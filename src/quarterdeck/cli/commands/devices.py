@@ -19,6 +19,7 @@ def parser() -> Parser:
             ("quarterdeck devices", "list the paired devices"),
             ("quarterdeck devices pair --scope approve", "print a pairing code and a QR code"),
             ("quarterdeck devices token --name backup", "print a token for a program"),
+            ("quarterdeck devices log", "print what happened to devices, refused calls included"),
             ("quarterdeck devices revoke 7c", "disconnect a device permanently"),
             ("quarterdeck devices rename 7c 'my phone'", "change the name in the list"),
         ),
@@ -29,10 +30,10 @@ def parser() -> Parser:
     parser.add_argument(
         "action",
         nargs="?",
-        choices=("list", "pair", "token", "revoke", "rename"),
+        choices=("list", "pair", "token", "log", "revoke", "rename"),
         default="list",
         metavar="ACTION",
-        help="list (default), pair, token, revoke ID, or rename ID NAME",
+        help="list (default), pair, token, log, revoke ID, or rename ID NAME",
     )
     parser.add_argument(
         "words",

@@ -207,14 +207,12 @@ class LocalCallers:
 
 def _is_forwarded(scope: AsgiScope, connection: AcceptedConnection | None) -> bool:
     """Whether a proxy on this machine passes on a request of this machine."""
-    ends = None if connection is None or connection.is_unix else _ends(connection)
+    peername = None if connection is None or connection.is_unix else connection.peername
     client = scope.get("client")
-    if ends is None or not client:
+    if not peername or not client or tuple(client) == tuple(peername[:2]):
         return False
     try:
-        named = TcpAddress.of((client[0], client[1]))
-        is_same = (named.host, named.port) == (ends[0].host, ends[0].port)
-        return not is_same and is_own_address(named)
+        return is_own_address(TcpAddress.of(tuple(client)))
     except (OSError, ValueError):
         return False  # a proxy may name anything
 
