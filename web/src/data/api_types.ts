@@ -141,11 +141,12 @@ export interface DeviceChange {
 
 export interface DeviceEvent {
   deviceId: string
-  what: 'changed' | 'expired' | 'new-address' | 'paired' | 'revoked' | 'token-renewed'
+  what: 'changed' | 'config-changed' | 'expired' | 'new-address' | 'paired' | 'refused-agent' | 'revoked' | 'token-renewed' | 'unverified'
   name: string
   address: string | null
   userAgent: string | null
   at: string
+  detail: string | null
 }
 
 export interface DeviceList {
@@ -500,6 +501,17 @@ export interface SubscriptionView {
 
 export interface TestSent {
   id: string
+}
+
+export interface TokenAnswer {
+  device: Device
+  token: string
+}
+
+export interface TokenRequest {
+  name?: string
+  scope?: 'admin' | 'approve' | 'prompt' | 'view'
+  deviceSeconds?: number | null
 }
 
 export interface ToolEntry {
