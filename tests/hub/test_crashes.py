@@ -88,7 +88,7 @@ async def test_retries_of_one_prompt_during_kills_run_it_once(tmp_path: Path) ->
             assert len(listed) == 5
             states = {entry["state"] for entry in listed}
             assert states <= {"done", "interrupted"}
-            # What is said to be done is in the log, where it says.
+            # What the hub reported as done is in the log, at the reported number.
             events = {event["seq"]: event for event in await hub.client.events(session)}
             for entry in listed:
                 if entry["state"] == "done":

@@ -17,6 +17,7 @@ from quarterdeck.hub.auth.device import SCOPES
 from quarterdeck.hub.editors import acp_endpoints
 from tests.hub.api.kit import ASK, Client, client_of, options, running, scripted
 from tests.hub.attacks import Target, attack_every
+from tests.hub.browser_keys import SigningBrowser, pair_browser
 from tests.hub.served import PARSERS, UPGRADE, Parser, Served, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -35,16 +36,18 @@ class Fort:
     def owner(self) -> str:
         return (self.hub.options.home / "token").read_text().strip()
 
-    async def pair(self, scope: str, *lines: str) -> str:
-        """Pair a device; return its token, or for a browser its cookie."""
+    async def pair(self, scope: str) -> str:
+        """Pair a device; return its token."""
         _, codes = await self.hub.auth.pairings.create(scope=scope)  # type: ignore[arg-type]
-        reply = await self.served.call(
-            "POST", "/api/pair", *lines, json={"code": codes.long, "name": "device"}
-        )
-        if lines:
-            return (reply.header("set-cookie") or "").partition(";")[0]
+        body = {"code": codes.long, "name": "device"}
+        reply = await self.served.call("POST", "/api/pair", json=body)
         token: str = reply.json["token"]
         return token
+
+    async def browser(self, scope: str) -> SigningBrowser:
+        """Pair a browser."""
+        _, codes = await self.hub.auth.pairings.create(scope=scope)  # type: ignore[arg-type]
+        return (await pair_browser(self.served, codes.long))[0]
 
 
 @asynccontextmanager
@@ -75,18 +78,18 @@ async def test_no_attack_gets_through_to_any_endpoint_of_a_hub(
     tmp_path: Path, parser: Parser
 ) -> None:
     async with fort(tmp_path / "home", parser) as found:
-        cookie = await found.pair("admin", f"Origin: {found.served.origin}")
-        target = Target(found.served, found.owner, cookie, lambda: len(found.reached))
+        browser, other = await found.browser("admin"), await found.browser("admin")
+        newest, reached = found.hub.auth.nonces.newest, lambda: len(found.reached)
+        target = Target(found.served, found.owner, browser, other, newest, reached)
         holes = await attack_every(found.endpoints, target, half=PARSERS.index(parser))
         assert not holes, "\n".join(holes)
-        assert (
-            await found.served.ask("GET /api/device HTTP/1.1", f"Cookie: {cookie}")
-        ).status == 200
+        assert (await browser.call("GET", "/api/device")).status == 200
 
 
 async def test_a_device_reaches_nothing_above_its_scope(tmp_path: Path) -> None:
     async with fort(tmp_path / "home", "h11") as found:
         tokens = {scope: await found.pair(scope) for scope in SCOPES}
+        browsers = {scope: await found.browser(scope) for scope in SCOPES}
         found.reached.clear()
         tried = 0
         for endpoint in found.endpoints:
@@ -95,9 +98,19 @@ async def test_a_device_reaches_nothing_above_its_scope(tmp_path: Path) -> None:
             for scope in SCOPES[: SCOPES.index(endpoint.scope)]:
                 status = await _asked(found.served, endpoint, tokens[scope])
                 assert status == 403, (endpoint.method, endpoint.path, scope)
+                status = await _signed(browsers[scope], endpoint)
+                assert status == 403, (endpoint.method, endpoint.path, scope)
                 tried += 1
-        assert found.reached == []
+        assert set(found.reached) == {"GET /api/nonce"}, "what browsers need to sign"
         assert tried > len(found.endpoints) // 2
+
+
+async def _signed(browser: SigningBrowser, endpoint: Endpoint) -> int:
+    path = "/".join("x" if part.startswith("{") else part for part in endpoint.path.split("/"))
+    if endpoint.kind == "websocket":
+        return (await browser.upgrade(path)).status
+    body: dict[str, str] | None = None if endpoint.method == "GET" else {}
+    return (await browser.call(endpoint.method, path, json=body)).status
 
 
 async def _asked(served: Served, endpoint: Endpoint, token: str) -> int:
@@ -147,7 +160,7 @@ def _processes() -> list[bytes]:
     for path in (*Path("/proc").glob("[0-9]*/cmdline"), *Path("/proc").glob("[0-9]*/environ")):
         try:
             found.append(path.read_bytes())
-        except OSError:  # it has ended, or is somebody else's
+        except OSError:  # it has ended, or is another user's
             continue
     return found
 

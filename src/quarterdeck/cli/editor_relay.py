@@ -23,12 +23,11 @@ from websockets.exceptions import ConnectionClosed as SocketClosed, InvalidHands
 from websockets.frames import CloseCode
 
 from quarterdeck.cli.arguments import DONE, FAILED, INTERRUPTED
-from quarterdeck.cli.hub_access import HubAddress, HubLink, running_hub
+from quarterdeck.cli.hub_access import HubAddress, HubLink, running_hub, unknown_agent
 from quarterdeck.cli.log_output import log_to_stderr
 from quarterdeck.cli.terminal.screen import print_note
 from quarterdeck.errors import CommandFailed, ConnectionClosed, StartRefused
 from quarterdeck.jsontext import decode_json, encode_json
-from quarterdeck.views.text import one_line
 from quarterdeck.wire import (
     INTERNAL_ERROR,
     Failure,
@@ -148,7 +147,9 @@ async def _socket(link: HubLink, agent: str) -> AsyncIterator[ClientConnection]:
             **tls,
         )
     except InvalidStatus as error:
-        raise CommandFailed(_rejection(error, agent)) from error
+        if error.response.status_code == HTTPStatus.NOT_FOUND:
+            raise await unknown_agent(link.api, agent) from error
+        raise CommandFailed(_rejection(error)) from error
     except (OSError, TimeoutError, InvalidHandshake) as error:
         raise CommandFailed(
             f"the hub at {link.url} does not answer: {error}; run quarterdeck doctor"
@@ -160,11 +161,9 @@ async def _socket(link: HubLink, agent: str) -> AsyncIterator[ClientConnection]:
             await socket.close()
 
 
-def _rejection(error: InvalidStatus, agent: str) -> str:
+def _rejection(error: InvalidStatus) -> str:
     """Return why the hub rejected the connection."""
     status = error.response.status_code
-    if status == HTTPStatus.NOT_FOUND:
-        return f"unknown agent {one_line(agent)!r}; quarterdeck agents lists them"
     try:
         return str(decode_json(bytes(error.response.body or b""))["error"]["message"])
     except Exception:  # noqa: BLE001 - another program answered, or an old hub

@@ -12,6 +12,7 @@ not listen yet. The one that cannot get the lock waits a few seconds for the oth
 
 from __future__ import annotations
 
+import difflib
 import fcntl
 import os
 import stat
@@ -32,6 +33,7 @@ from quarterdeck.http.certificates import trust
 from quarterdeck.http.client import EmbeddedExchange, HttpExchange, HubApi
 from quarterdeck.jsontext import decode_json
 from quarterdeck.protocol import Transport
+from quarterdeck.views.text import one_line
 
 _START_SECONDS: Final = 3.0  # for a hub, from locking its directory to listening
 _POLL_SECONDS: Final = 0.05
@@ -216,3 +218,11 @@ def lock_owner(home: Path) -> str | None:
     finally:
         os.close(lock)
     return None
+
+
+async def unknown_agent(api: HubApi, name: str) -> CommandFailed:
+    """Return what to raise for the name of an agent that a hub does not know."""
+    known = (await api.get("/api/agents/known"))["agents"]
+    near = difflib.get_close_matches(name, [str(each["name"]) for each in known], n=1)
+    hint = f"did you mean {near[0]}?" if near else "quarterdeck agents lists them"
+    return CommandFailed(f"unknown agent {one_line(name)!r}; {hint}")

@@ -23,6 +23,7 @@ from typing import Any, Final, Self, assert_never
 
 from quarterdeck.errors import AcpError
 from quarterdeck.hub.api.endpoint import Endpoint
+from quarterdeck.hub.auth.device_keys import hub_key
 from quarterdeck.hub.auth.guard import Authentication, AuthenticationOptions
 from quarterdeck.hub.auth.tokens import owner_token
 from quarterdeck.hub.log_health import LogHealth
@@ -30,15 +31,15 @@ from quarterdeck.hub.options import HubOptions
 from quarterdeck.hub.push.delivery import push_key
 from quarterdeck.hub.push.service import PushOptions, PushService
 from quarterdeck.hub.store import HUB_TABLES, MOVED, HubStore
-from quarterdeck.hub.view_cache import SessionStates
+from quarterdeck.hub.transcript_cache import Transcripts
+from quarterdeck.hub.view_cache import SessionStates, ViewBudget
 from quarterdeck.machine.private_files import private_folder
-from quarterdeck.protocol import ERROR_CODES
+from quarterdeck.protocol import ERROR_CODES, ApprovalMismatchEvent
 from quarterdeck.runner import (
     AgentRemoved,
     AgentUpdated,
     Diagnostic,
     HealthChanged,
-    IndependentTasks,
     News,
     QueueChanged,
     RequestUpdated,
@@ -48,10 +49,12 @@ from quarterdeck.runner import (
     SessionUpdated,
 )
 from quarterdeck.storage.database import Database, open_database
-from quarterdeck.wire import background_tasks
+from quarterdeck.storage.reserve import Reserve
+from quarterdeck.wire import IndependentTasks, background_tasks
 
 DATABASE: Final = "hub.db"
-TOKEN, PUSH_KEY = "token", "push.key"
+RESERVE: Final = "hub.reserve"
+TOKEN, PUSH_KEY, HUB_KEY = "token", "push.key", "hub.key"
 
 
 class Hub:
@@ -79,7 +82,9 @@ class Hub:
         if runner is None:
             runner = self._own_runner = Runner(options.runner)
         self.runner: RunnerApi = runner
-        self.states = SessionStates(self.runner.read_events)
+        views = ViewBudget(options.view_bytes)
+        self.states = SessionStates(self.runner.read_events, views)
+        self.transcripts = Transcripts(self.runner, views)
         self.log_health = LogHealth(self.runner.health)
         self._tasks: IndependentTasks | None = None
         self._stack = AsyncExitStack()
@@ -116,12 +121,15 @@ class Hub:
             # tables over from an older hub.db before that is opened.
             await stack.enter_async_context(self._own_runner)
         home = private_folder(options.home)
+        reserve = Reserve(home / RESERVE)
+        reserve.open()
         self.database = await stack.enter_async_context(
             open_database(home / DATABASE, HUB_TABLES, moved_away=MOVED)
         )
-        store = HubStore(self.database)
+        store = HubStore(self.database, reserve)
         self.auth = Authentication(
             store,
+            hub_key(home / HUB_KEY),
             AuthenticationOptions(
                 listening=options.listening, unused_seconds=options.device_unused_seconds
             ),
@@ -151,11 +159,15 @@ class Hub:
                 self.log_health.on_failure()
             case SessionDeleted():
                 self.states.forget(news.session_id)
+                self.transcripts.forget(news.session_id)
             case RequestUpdated():
                 self.push.on_request(news)
             case SessionUpdated():
                 self.push.on_session(news.session_id, news.status)
-            case AgentUpdated() | AgentRemoved() | QueueChanged() | Diagnostic():
+            case Diagnostic():
+                if news.code == ApprovalMismatchEvent.type and news.session_id is not None:
+                    self.push.on_mismatch(news.session_id)
+            case AgentUpdated() | AgentRemoved() | QueueChanged():
                 pass  # streams report these
             case _:
                 assert_never(news)
@@ -172,6 +184,8 @@ class Hub:
             policy=options.policy,
             idle_agent_minutes=options.idle_agent_minutes,
             retention=options.retention,
+            confine=options.confine,
+            projects=options.projects,
         )
         self.runner.reconfigure(self.options.runner)
 

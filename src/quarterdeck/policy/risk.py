@@ -24,8 +24,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from quarterdeck.policy.call import Call
-from quarterdeck.policy.command_line import CACHED_LENGTH, SimpleCommand, read_command
+from quarterdeck.policy.command_line import CACHED_LENGTH, LONGEST, read_command
+from quarterdeck.policy.destructive import deletes_in_database, destructive_words
+from quarterdeck.policy.simple_command import SimpleCommand, names, program_of
 from quarterdeck.policy.tools import (
     PATH_KEYS,
     canonical_name,
@@ -33,7 +34,7 @@ from quarterdeck.policy.tools import (
     text_of,
 )
 from quarterdeck.policy.types import RiskLevel
-from quarterdeck.policy.wrappers import all_commands, is_shell, program_of, unwrapped
+from quarterdeck.policy.wrappers import all_commands, is_shell
 
 
 class Risk(NamedTuple):
@@ -57,6 +58,7 @@ Finding: TypeAlias = tuple[RiskRule, str, Sequence[str]]
 """A rule, the program that matched it, and the words in which it was found."""
 _LEVELS: Final[tuple[RiskLevel, ...]] = ("low", "medium", "high", "critical")
 _LOW, _MEDIUM, _HIGH, _CRITICAL = range(len(_LEVELS))
+MEDIUM, HIGH = _MEDIUM, _HIGH
 
 _READ_ONLY: Final = RiskRule(_LOW, "read-only")
 _UNKNOWN: Final = RiskRule(_MEDIUM, "unrecognised command: {}")
@@ -64,7 +66,8 @@ _UNKNOWN_TOOL: Final = RiskRule(_MEDIUM, "unrecognised tool: {}")
 _NO_COMMAND: Final = RiskRule(_MEDIUM, "no command in the input")
 _UNREADABLE: Final = RiskRule(_MEDIUM, "the command could not be read completely")
 _DYNAMIC: Final = RiskRule(_MEDIUM, "the program is only known at run time: {}")
-_ASSIGNS: Final = RiskRule(_MEDIUM, "sets variables: {}")
+ASSIGNS: Final = RiskRule(_MEDIUM, "sets variables: {}")
+NOT_UNDERSTOOD: Final = RiskRule(_MEDIUM, "part of the input is not understood: {}")
 _READS_SECRET: Final = RiskRule(_MEDIUM, "may read secrets: {}")
 _WRITES: Final = RiskRule(_MEDIUM, "writes to {}")
 _CHANGES: Final = RiskRule(_MEDIUM, "changes {}")
@@ -72,6 +75,7 @@ _OPTION_ACTS: Final = RiskRule(_MEDIUM, "may write files or run programs: {}")
 _GIT_CHANGES: Final = RiskRule(_MEDIUM, "changes the repository: {}")
 _GIT_OPTION_ACTS: Final = RiskRule(_MEDIUM, "git may write files or run programs: {}")
 _CHANGES_SYSTEM: Final = RiskRule(_HIGH, "changes the system: {}")
+DESTROYS: Final = RiskRule(_HIGH, "destroys, deletes, deploys or publishes: {}")
 _DELETES: Final = RiskRule(_HIGH, "deletes {}")
 _DELETES_RECURSIVELY: Final = RiskRule(_HIGH, "recursively deletes {}")
 _DELETES_FOUND: Final = RiskRule(_HIGH, "deletes the files that find matches")
@@ -87,10 +91,6 @@ _FORCE_PUSHES_MAIN: Final = RiskRule(_CRITICAL, "force-pushes the main branch: {
 _FORK_BOMB: Final = RiskRule(_CRITICAL, "starts copies of itself without limit")
 
 
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
 # A function that starts itself twice and does not wait.
 _FORK_BOMB_PATTERN: Final = re.compile(
     r"(?<!\w)([\w:.]{1,64})\s{0,9}\(\s{0,9}\)\s{0,9}\{[^}]{0,200}?(?<!\w)\1\s{0,9}(\|\s{0,9}\1\s{0,9})?&"
@@ -98,7 +98,7 @@ _FORK_BOMB_PATTERN: Final = re.compile(
 
 _CONNECTORS: Final = re.compile(r"[|(`]")
 """A line without one of these passes no text from one command to another."""
-_READERS: Final = _names(
+_READERS: Final = names(
     """[ [[ : ack ag basename cat cd cmp column comm cut diff dirname df du echo export false fd
     file find fmt fold for grep egrep fgrep head id jq less ls md5sum more nl od popd
     printenv printf pushd pwd read readlink realpath return rg sed seq set sha256sum sleep sort stat
@@ -117,7 +117,7 @@ _HARMLESS_OPTIONS: Final = {
     "rg": frozenset({"-i", "-o", "-s"}),
     "fd": frozenset({"-i"}),
 }
-_DANGEROUS: Final = _names(
+_DANGEROUS: Final = names(
     """chgrp chmod chown crontab dd diskutil doas fdisk halt iptables kill killall launchctl mkfs
     mount parted passwd pkill poweroff reboot rm rmdir service shred shutdown srm su sudo systemctl
     truncate umount unlink useradd userdel usermod visudo wipefs"""
@@ -126,7 +126,7 @@ _DELETERS: Final = frozenset({"rm", "rmdir", "shred", "srm", "unlink"})
 _RECURSIVE: Final = re.compile(r"-\w*[rR]\w*|--recursive")
 _DOWNLOADERS: Final = frozenset({"aria2c", "curl", "fetch", "http", "https", "nc", "wget"})
 _INTERPRETERS: Final = re.compile(r"(python|perl|ruby|node|php)[\d.]*")
-_GIT_READERS: Final = _names(
+_GIT_READERS: Final = names(
     """blame cat-file describe diff grep help log ls-files ls-remote ls-tree merge-base name-rev
     rev-list rev-parse shortlog show show-ref status version whatchanged"""
 )
@@ -174,14 +174,6 @@ _HARMLESS_TOOLS: Final = frozenset(
 _CHANGING_TOOLS: Final = frozenset({"Write", "Edit", "Patch", "NotebookEdit", "Move", "Delete"})
 
 
-def assess_risk(call: Call) -> Risk:
-    """Return how risky a call is, and why."""
-    risk = explain_risk(call.name, call.input, call.kind)
-    if call.is_titled and risk.level == "low":
-        return Risk("medium", _NOT_INSPECTABLE)
-    return risk if call.reading.is_readable else Risk(risk.level, _NOT_INSPECTABLE)
-
-
 def risk_of_call(name: str, given: Any = None, kind: str | None = None) -> RiskLevel:
     """Return the level alone, which takes less time than `assess_risk`."""
     canonical = canonical_name(name)
@@ -196,9 +188,23 @@ def _findings_of_call(name: str, given: Any = None, kind: str | None = None) -> 
     canonical = canonical_name(name)
     commands = commands_of(given)
     if canonical == "Bash" or kind == "execute" or (canonical is None and commands):
-        return [each for line in commands for each in _findings(line)] or [(_NO_COMMAND, "", ())]
+        found = [each for line in commands for each in findings_of_line(line)]
+        return found or [(_NO_COMMAND, "", ())]
     path = text_of(given, PATH_KEYS)
     return [(_rule_of_tool(canonical, kind, given), name, (path,) if path else ())]
+
+
+def findings_of_tool(
+    name: str, kind: str | None, paths: Sequence[str], *, is_write: bool = False
+) -> list[Finding]:
+    """Return the findings about a tool and each path that a call of it names."""
+    canonical = canonical_name(name)
+    if is_write and canonical not in _CHANGING_TOOLS and kind not in ("edit", "move", "delete"):
+        kind, canonical = "edit", None
+    rules = [(_rule_of_tool(canonical, kind, {"path": path}), path) for path in paths]
+    if not rules:
+        return [(_rule_of_tool(canonical, kind, None), name, ())]
+    return [(rule, name, (path,)) for rule, path in rules]
 
 
 def _rule_of_tool(canonical: str | None, kind: str | None, given: Any) -> RiskRule:
@@ -228,14 +234,15 @@ def _cached(line: str) -> RiskLevel:
 
 
 def _risk_of_line(line: str) -> RiskLevel:
-    return _LEVELS[max([rule.rank for rule, _, _ in _findings(line)])]
+    return _LEVELS[max([rule.rank for rule, _, _ in findings_of_line(line)])]
 
 
-def _findings(line: str) -> list[Finding]:
+def findings_of_line(line: str) -> list[Finding]:
     """Return the findings about each command of a line; never empty."""
     parsed = read_command(line)
+    line = line[:LONGEST]
     found: list[Finding] = []
-    commands = all_commands(parsed.commands)
+    commands = all_commands((*parsed.commands, *parsed.others))
     for command in commands:
         if command.words:
             program, arguments = program_of(command), command.words[1:]
@@ -245,11 +252,13 @@ def _findings(line: str) -> list[Finding]:
         if command.is_dynamic:
             found.append((_DYNAMIC, "", command.words))
         if command.assignments:
-            found.append((_ASSIGNS, "", command.assignments))
+            found.append((ASSIGNS, "", command.assignments))
     if _CONNECTORS.search(line):
         found += _findings_between(commands)
     if not parsed.is_complete or not parsed.commands:
         found.append((_UNREADABLE, "", ()))
+    if deletes_in_database(line, [program_of(command) for command in commands]):
+        found.append((DESTROYS, "", ("a statement that deletes",)))
     if "{" in line and len(line) <= CACHED_LENGTH and _FORK_BOMB_PATTERN.search(line):
         found.append((_FORK_BOMB, "", ()))
     return found or [(_READ_ONLY, "", ())]
@@ -258,8 +267,9 @@ def _findings(line: str) -> list[Finding]:
 def _findings_between(commands: Sequence[SimpleCommand]) -> list[Finding]:
     """Find shells and interpreters that run the output of another command of the line."""
     fed = [command for command in commands if command.is_piped or _runs_text(command)]
-    run = [program for command in fed for program, _ in unwrapped(command)]
-    shells = list(dict.fromkeys(program for program in run if _interprets(program)))
+    shells = list(
+        dict.fromkeys(program for each in fed if _interprets(program := program_of(each)))
+    )
     if not shells:
         return []
     programs = [program_of(command) for command in commands]
@@ -291,7 +301,7 @@ def _rule_of_program(program: str, arguments: Sequence[str]) -> RiskRule:
     if program in _READERS:
         rule = _rule_of_reader(program, arguments)
         return _READS_SECRET if rule is _READ_ONLY and _names_secret(arguments) else rule
-    return _UNKNOWN
+    return _UNKNOWN if destructive_words(program, arguments) is None else DESTROYS
 
 
 def _names_secret(arguments: Sequence[str]) -> bool:
@@ -370,7 +380,6 @@ def _is_forced(rest: Sequence[str]) -> bool:
 
 
 _MAX_LENGTH: Final = 120  # characters of a reason
-_NOT_INSPECTABLE: Final = "Cannot be inspected: the input does not show what the tool does"
 _SUBJECT_HEAD: Final = 24  # characters that are kept of a long part of a command
 _SUBJECT_TAIL: Final = 13
 _SENTENCE: Final = 110  # leaves room for _AND_MORE
@@ -384,7 +393,11 @@ _Subjects: TypeAlias = Callable[[str, Sequence[str]], Sequence[str]]
 
 def explain_risk(name: str, given: Any = None, kind: str | None = None) -> Risk:
     """Return the level that `risk_of_call` returns, and the reasons for it."""
-    findings = _findings_of_call(name, given, kind)
+    return explain_findings(_findings_of_call(name, given, kind))
+
+
+def explain_findings(findings: Sequence[Finding]) -> Risk:
+    """Return the level of the worst findings, and their reasons."""
     rank = max(rule.rank for rule, _, _ in findings)
     reasons: dict[str, dict[str, None]] = {}
     for rule, program, words in findings:
@@ -502,13 +515,15 @@ def _each_of(words_of: Mapping[str, str]) -> dict[str, str]:
 
 _SUBJECTS: Final[Mapping[RiskRule, _Subjects]] = {
     _DYNAMIC: lambda program, words: words[:1],
-    _ASSIGNS: _variables,
+    ASSIGNS: _variables,
     _READS_SECRET: _matching(_SECRET.search),
     _WRITES: _words,
     _CHANGES: _words,
     _OPTION_ACTS: _options,
     _GIT_CHANGES: _git,
     _GIT_OPTION_ACTS: _git_options,
+    DESTROYS: lambda program, words: [destructive_words(program, words) or words[0]],
+    NOT_UNDERSTOOD: lambda _program, words: words,
     _DELETES: _targets,
     _DELETES_RECURSIVELY: _targets,
     _WRITES_CONFIGURATION: _matching(_CONFIGURATION.search),
@@ -537,15 +552,15 @@ _WORDS: Final = _each_of(
         "truncates files: {}": "truncate",
     }
 )
-_INSTALLERS: Final = _names(
+_INSTALLERS: Final = names(
     """apk apt apt-get brew bundle bun cargo composer conda dnf gem go npm pacman pip pip3 pipx pnpm
     poetry uv yarn yum"""
 )
-_INSTALLS: Final = _names("add ci get i install sync update upgrade")
+_INSTALLS: Final = names("add ci get i install sync update upgrade")
 _GIT_WORDS: Final = _each_of(
     {"pushes to a remote": "push", "fetches from a remote: {}": "clone fetch pull"}
 )
-_GIT_CHANGING: Final = _names(
+_GIT_CHANGING: Final = names(
     """add am apply bisect branch checkout cherry-pick clean commit config gc init merge mv notes
     rebase reflog remote reset restore revert rm stash switch tag update-ref worktree"""
 )

@@ -20,6 +20,7 @@ from quarterdeck.protocol.events import (
     AgentMessageChunkEvent,
     AgentThoughtChunkEvent,
     AnyEvent,
+    ApprovalMismatchEvent,
     AvailableCommandsUpdateEvent,
     ConfigOptionsUpdateEvent,
     CurrentModeUpdateEvent,
@@ -42,7 +43,7 @@ from quarterdeck.protocol.events import (
     UsageUpdateEvent,
     UserMessageChunkEvent,
 )
-from quarterdeck.protocol.payloads import MessageKind, is_session_status
+from quarterdeck.protocol.payloads import MessageKind, has_agent, is_session_status
 from quarterdeck.protocol.persistent import Blocks
 from quarterdeck.protocol.state import (
     PendingPermissionRequest,
@@ -113,6 +114,7 @@ def _with_rare_event(
     | _ProgressEvent
     | PermissionRequestCreatedEvent
     | PermissionRequestResolvedEvent
+    | ApprovalMismatchEvent
     | SessionResetEvent
     | UnrecognizedUpdateEvent,
 ) -> SessionState:
@@ -131,8 +133,8 @@ def _with_rare_event(
             return _with_permission_resolved(state, event)
         case SessionResetEvent(session_id=session_id):
             return initial_state(session_id)
-        case UnrecognizedUpdateEvent():
-            return state
+        case ApprovalMismatchEvent() | UnrecognizedUpdateEvent():
+            return state  # the states of the seed have no place for them
         case (
             AvailableCommandsUpdateEvent()
             | ConfigOptionsUpdateEvent()
@@ -301,15 +303,7 @@ def _with_progress(state: SessionState, event: _ProgressEvent) -> SessionState:
 
 def _has_agent(status: object) -> bool:
     """Return whether a session with this status has an agent; so has one of an unknown status."""
-    if not is_session_status(status):
-        return True
-    match status:
-        case "creating" | "active" | "prompting" | "resuming":
-            return True
-        case "disconnected" | "closed" | "deleted":
-            return False
-        case _:
-            assert_never(status)
+    return not is_session_status(status) or has_agent(status)
 
 
 def _text(value: object) -> str:

@@ -26,24 +26,26 @@ from msgspec import Struct
 
 from quarterdeck.agents import KnownAgent
 from quarterdeck.host import RunSubscriber
+from quarterdeck.machine import ConfinementStatus
 from quarterdeck.policy import Policy
 from quarterdeck.protocol import (
     AgentSnapshotWire,
+    AgentStatus,
     EnvelopeEndpoint,
     Event,
     HostElicitationSnapshot,
     HostPermissionSnapshot,
     RequestKind,
     SessionSnapshotWire,
+    SessionStatus,
 )
 from quarterdeck.runner.actor import PROGRAM, Actor
 from quarterdeck.runner.options import RunnerOptions
 from quarterdeck.runner.permissions.card import PermissionCard
-from quarterdeck.runner.permissions.decisions import RecordedDecision
+from quarterdeck.runner.permissions.decision_index import RecordedDecision
 from quarterdeck.runner.prompts.store import PromptEntry, PromptMode
 from quarterdeck.runner.sessions.catalogue import SessionOverview, SessionTitle
-from quarterdeck.runner.workspaces.files import SessionFile
-from quarterdeck.runner.workspaces.folders import FolderListing
+from quarterdeck.runner.workspaces import FolderListing, SessionFile
 from quarterdeck.storage import CompactedFile, LogEpoch
 from quarterdeck.views.context import ACPCapabilities, ACPCommand
 
@@ -58,7 +60,7 @@ class AgentUpdated(Struct, frozen=True, kw_only=True, tag=True):
     """An agent was started, or its status changed."""
 
     agent_id: str
-    status: str
+    status: AgentStatus
 
 
 class AgentRemoved(Struct, frozen=True, kw_only=True, tag=True):
@@ -71,7 +73,7 @@ class SessionUpdated(Struct, frozen=True, kw_only=True, tag=True):
     """A session was created, or its status or title changed."""
 
     session_id: str
-    status: str
+    status: SessionStatus
 
 
 class SessionDeleted(Struct, frozen=True, kw_only=True, tag=True):
@@ -275,6 +277,9 @@ class RunnerApi(Protocol):
 
     async def known_agents(self) -> list[KnownAgent]:
         """Return the agents that can be started by name, and whether each is installed."""
+
+    async def agent_confinement(self, agent_id: str) -> ConfinementStatus | None:
+        """Return what keeps an agent from the hub's folders; None if there is no such agent."""
 
     async def start_agent(self, name: str, *, by: Actor = PROGRAM) -> AgentSnapshotWire:
         """Return the running agent of a name; start it if it does not run.

@@ -13,6 +13,7 @@ from quarterdeck.hub.auth.device import OWNER, UNUSED_SECONDS
 from quarterdeck.hub.auth.device_store import Sighting
 from quarterdeck.hub.auth.devices import SEEN_SECONDS, clean_name
 from quarterdeck.hub.auth.guard import Authentication, AuthenticationOptions, GuardLimits
+from quarterdeck.hub.auth.pairing import Paired
 from quarterdeck.hub.auth.tokens import make_token
 from tests.hub.auth.support import Clock, GuardedServer, open_authentication, open_guarded
 from tests.hub.served import PARSERS, PATIENCE, UPGRADE, Parser, Wire, request
@@ -21,8 +22,9 @@ from tests.hub.served import PARSERS, PATIENCE, UPGRADE, Parser, Wire, request
 async def paired(auth: Authentication, **more: object) -> tuple[str, str]:
     _, codes = await auth.pairings.create(scope="view", **more)  # type: ignore[arg-type]
     result = await auth.pairings.pair(codes.long, name="", address="a")
-    assert result is not None
-    return result.device.id, result.token  # type: ignore[union-attr]
+    assert isinstance(result, Paired)
+    assert result.token is not None
+    return result.device.id, result.token
 
 
 async def test_the_owner_authenticates_with_the_token_file(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ PATIENCE = 90
 
 
 class Watching:
-    """A client of the SDK that remembers what it was told; what it is asked waits for others."""
+    """A client of the SDK that records updates; requests wait for another client."""
 
     def __init__(self) -> None:
         self.updates: list[Any] = []

@@ -18,7 +18,6 @@ from quarterdeck.protocol import (
     SessionSnapshotWire,
 )
 from quarterdeck.runner import (
-    IndependentTasks,
     LogSource,
     News,
     PermissionView,
@@ -33,6 +32,7 @@ from quarterdeck.runner.prompts.store import report_removed_meta
 from quarterdeck.runner.runner import permission_view
 from quarterdeck.storage import LogEpoch
 from quarterdeck.views.context import ACPCapabilities, ACPCommand
+from quarterdeck.wire import IndependentTasks
 
 
 class _HostTasks:

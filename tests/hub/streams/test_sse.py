@@ -1,4 +1,4 @@
-"""Event streams over real sockets: what is said, from where, and what is refused."""
+"""Event streams over real sockets: what is sent, from which number, and what is rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deleting a session for ever: nothing of what was said or asked in it stays, who decided does."""
+"""Deleting a session removes its texts and requests for ever, and keeps who decided."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ASKED = {**ASK, "title": "the-title-of-a-request"}
 
 
 async def decided_session(client: Client, folder: Path) -> str:
-    """Return a session in which something was said, asked and decided."""
+    """Return a session with a message, a permission request and its decision."""
     session = await client.session("mine", folder)
     await client.prompt(session, "k", SAID)
     (waiting,) = await client.asked()

@@ -29,6 +29,7 @@ export interface AgentView {
   capabilities?: AgentCapabilitiesWire
   authMethods?: { [key: string]: unknown }[]
   notice?: string
+  confinement?: ConfinementStatus
 }
 
 export interface AnswerElicitation {
@@ -44,10 +45,6 @@ export interface AnswerPermission {
   reason?: string
 }
 
-export interface ApprovalList {
-  permissions: PermissionCard[]
-}
-
 export interface BrowserSubscription {
   endpoint: string
   keys: SubscriptionKeys
@@ -58,15 +55,23 @@ export interface CallView {
   name: string
   kind: string | null
   agentSays: string
+  agentExplains: string | null
   description: string
   command: string | null
+  commands: string[]
+  folders: string[]
+  variables: string[]
   paths: string[]
+  addresses: string[]
   reads: boolean
   writes: boolean
   searches: boolean
+  fetches: boolean
   risk: string
   riskReason: string
   isInspectable: boolean
+  source: string
+  unknown: string[]
 }
 
 export interface ChangeKinds {
@@ -81,6 +86,13 @@ export interface CompactedFile {
   file: string
   before: number
   after: number
+}
+
+export interface ConfinementStatus {
+  status: 'advisory' | 'enforced'
+  how: string
+  reason: string
+  limits: string[]
 }
 
 export interface CreateSession {
@@ -159,6 +171,8 @@ export interface ElicitationView {
   request: { [key: string]: unknown }
 }
 
+export type EmptyBody = Record<string, never>
+
 export interface Error {
   code: string
   message: string
@@ -212,6 +226,7 @@ export interface KnownAgent {
   source: 'built-in' | 'configured' | 'well-known'
   installed: boolean
   envNames: string[]
+  confinement: ConfinementStatus | null
 }
 
 export interface KnownAgentList {
@@ -229,7 +244,20 @@ export interface MessageEntry {
   isClipped: boolean
 }
 
-export type Nothing = Record<string, never>
+export interface MismatchEntry {
+  type: 'mismatch'
+  seq: number
+  at: number
+  requestId: string
+  toolCallId: string
+  differences: unknown[]
+}
+
+export interface NonceAnswer {
+  nonce: string
+  time: number
+  signature: string
+}
 
 export interface OpenSession {
   cwd?: string | null
@@ -252,11 +280,19 @@ export interface Options {
 export interface PairAnswer {
   device: Device
   token: string | null
+  hubKey: string | null
+}
+
+export interface PairKey {
+  publicKey: string
+  nonce: string
+  signature: string
 }
 
 export interface PairRequest {
   code: string
   name?: string
+  key?: PairKey | null
 }
 
 export interface Pairing {
@@ -298,6 +334,10 @@ export interface PermissionCard {
   digest: string
   requestedAt: string
   expiresAt?: string
+}
+
+export interface PermissionList {
+  permissions: PermissionCard[]
 }
 
 export interface Policy {
@@ -362,6 +402,8 @@ export interface RecordedDecision {
   by?: DecidedBy
   requestedAt: string
   decidedAt?: string
+  problem?: string
+  mismatch?: unknown[]
 }
 
 export interface Refusal {
@@ -369,7 +411,7 @@ export interface Refusal {
 }
 
 export interface RenewAnswer {
-  token: string | null
+  token: string
 }
 
 export interface Rule {
@@ -401,7 +443,7 @@ export interface SessionList {
 
 export interface SessionOverview {
   sessionId: string
-  status: string
+  status: 'active' | 'closed' | 'creating' | 'deleted' | 'disconnected' | 'prompting' | 'resuming'
   agentId?: string
   agent?: string
   cwd: string
@@ -474,7 +516,7 @@ export interface TranscriptPage {
   session: SessionOverview
   seq: number
   epoch: string
-  entries: (MessageEntry | ToolEntry | TurnEntry | StatusEntry)[]
+  entries: (MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry)[]
   hasOlder: boolean
   state?: { [key: string]: unknown }
 }
@@ -491,5 +533,5 @@ export interface TurnEntry {
 export interface WholeEntry {
   seq: number
   epoch: string
-  entry: MessageEntry | ToolEntry | TurnEntry | StatusEntry
+  entry: MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry
 }

@@ -1,9 +1,10 @@
-// The interface of the data layer to the screens. `index.ts` exports one `data: Data`.
+// The interface of the data layer to the screens. `index.ts` exports one `data: Data`; `data.ts` puts
+// it together.
 //
 // Signals hold immutable values: a changed value is a new object. Actions return at once with their
 // pending state; nothing here throws when the network is lost.
 import type { ReadonlySignal } from '@preact/signals-core'
-import type { AgentExit, AuthMethod } from '../protocol/events.ts'
+import type { AgentExit, ApprovalDifference, AuthMethod } from '../protocol/events.ts'
 import type {
   AgentStatus,
   ContentBlock,
@@ -47,6 +48,8 @@ export interface Connection {
   retryAt: number | null
   /** A sentence, while offline or unpaired. */
   reason: string | null
+  /** The code of the refusal that ended the last attempt, while offline. */
+  code: string | null
 }
 
 // ---- refusals -----------------------------------------------------------------------------------
@@ -78,7 +81,10 @@ export interface SessionRow {
 }
 
 export type AgentRow = OrNull<
-  Pick<api.AgentView, 'agentId' | 'name' | 'restartCount' | 'reason' | 'capabilities'>
+  Pick<
+    api.AgentView,
+    'agentId' | 'name' | 'restartCount' | 'reason' | 'capabilities' | 'confinement'
+  >
 > & {
   status: AgentStatus
   exit: AgentExit | null
@@ -114,7 +120,7 @@ export type AgentRequest = PermissionRequest | Elicitation
  * An entry of the transcript. `seq` is its key: it is unique and never changes. A message that
  * continues after a tool call is two entries.
  */
-export type Entry = MessageEntry | ToolEntry | TurnEntry | StatusEntry
+export type Entry = MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry
 
 export interface MessageEntry
   extends Omit<api.MessageEntry, 'kind' | 'messageId' | 'content' | 'promptKey'> {
@@ -144,6 +150,11 @@ export interface TurnEntry extends Omit<api.TurnEntry, 'stopReason' | 'usage' | 
 /** The session was closed, disconnected or resumed. */
 export interface StatusEntry extends Omit<api.StatusEntry, 'status'> {
   status: SessionStatus
+}
+
+/** What an agent did after an approval differs from what was shown. */
+export interface MismatchEntry extends Omit<api.MismatchEntry, 'differences'> {
+  differences: readonly ApprovalDifference[]
 }
 
 export type Prompt = OrNull<Pick<api.PromptEntry, 'key' | 'mode' | 'error' | 'by' | 'createdAt'>> & {
@@ -325,7 +336,10 @@ export interface Data {
   policy(): Promise<Outcome<api.Policy>>
   decisions(query?: { before?: number; session?: string }): Promise<Outcome<api.RecordedDecision[]>>
 
-  pair(code: string, name: string): Promise<Outcome<Device>>
+  /** Make a key for this browser and register it; not stored, it ends with the page. */
+  pair(code: string, name: string): Promise<Outcome<{ isStored: boolean }>>
+  /** Whether this browser can have a key here: only over https, or on the hub's own computer. */
+  readonly canPair: boolean
   createPairing(wanted: { scope: Scope; name: string }): Promise<Outcome<api.PairingAnswer>>
   pairings(): Promise<Outcome<api.Pairing[]>>
   cancelPairing(id: string): Promise<Outcome<null>>

@@ -13,7 +13,7 @@ import {
   type LineDiff,
   type Span,
 } from './line_diff'
-import { baseName, shortPath } from './format'
+import { baseName, plural, shortPath } from './format'
 import { ExpandIcon } from './icons'
 import { IconButton, Segmented, Sheet } from './kit'
 import { isWide } from './media_queries'
@@ -177,7 +177,7 @@ function Lines(props: {
       </div>
       {hidden > 0 ? (
         <button type="button" class="text-button" onClick={() => setWhole(true)}>
-          Show {hidden} more lines
+          Show {plural(hidden, 'more line')}
         </button>
       ) : null}
     </>

@@ -14,14 +14,14 @@ SCOPES: Final = ("view", "prompt", "approve", "admin")
 def parser() -> Parser:
     parser = Parser(
         "devices",
-        "List, pair, rename and revoke the devices of the hub, which must be running.",
+        "List, pair, rename and revoke devices. The hub must be running.",
         (
             ("quarterdeck devices", "list the paired devices"),
             ("quarterdeck devices pair --scope approve", "print a pairing code and a QR code"),
             ("quarterdeck devices revoke 7c", "disconnect a device permanently"),
             ("quarterdeck devices rename 7c 'my phone'", "change the name in the list"),
         ),
-        "Scopes, each including those before it: view, prompt, approve, admin.",
+        "Scopes: view, prompt, approve, admin. Each includes the ones before it.",
     )
     parser.add_argument(
         "action",

@@ -7,26 +7,34 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from msgspec import UNSET, UnsetType
 from starlette.responses import Response
 
 from quarterdeck._version import __version__
-from quarterdeck.hub.api.endpoint import ApiRequest, ApiResponse, Endpoint, Nothing, way
+from quarterdeck.hub.api.endpoint import (
+    ApiRequest,
+    ApiResponse,
+    EmptyBody,
+    Endpoint,
+    json_endpoint,
+)
 from quarterdeck.hub.hub import Hub
+from quarterdeck.protocol import AgentStatus, SessionStatus
 from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.storage import CompactedFile
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-_SESSIONS: Final = ("creating", "active", "prompting", "resuming", "disconnected", "closed")
-_AGENTS: Final = ("spawning", "initializing", "ready", "exited", "restarting")
+# A deleted session is not listed.
+_SESSIONS: Final = tuple(status for status in get_args(SessionStatus) if status != "deleted")
+_AGENTS: Final[tuple[str, ...]] = get_args(AgentStatus)
 
 
 async def metrics_text(hub: Hub) -> str:
     """Return all metrics of a hub."""
     runner, sessions = hub.runner, hub.runner.sessions()
-    by_status = Counter(session.status for session in sessions)
+    by_status: Counter[str] = Counter(session.status for session in sessions)
     agents: Counter[str] = Counter(agent.status for agent in runner.agents())
     permissions = len(runner.pending_permissions())
     elicitations = len(runner.pending_elicitations())
@@ -135,15 +143,17 @@ def operation_endpoints(hub: Hub) -> list[Endpoint]:
         return Compacted(files=[*await hub.runner.compact(), await hub.database.compact()])
 
     return [
-        way(None, "GET /healthz", health, "Show whether the hub is healthy", answer=Health),
-        way("view", "GET /metrics", metrics, "Metrics in the text format of Prometheus"),
-        way("view", "GET /api/hub", facts, "Facts about the hub", answer=HubFacts),
-        way(
+        json_endpoint(
+            None, "GET /healthz", health, "Show whether the hub is healthy", answer=Health
+        ),
+        json_endpoint("view", "GET /metrics", metrics, "Metrics in the text format of Prometheus"),
+        json_endpoint("view", "GET /api/hub", facts, "Facts about the hub", answer=HubFacts),
+        json_endpoint(
             "admin",
             "POST /api/compact",
             compact,
             "Give free space of the log and the databases back to the disk",
-            body=Nothing,
+            body=EmptyBody,
             answer=Compacted,
             errors=(503,),
         ),

@@ -12,18 +12,17 @@ from quarterdeck.hub.api.endpoint import (
     ApiRequest,
     ApiResponse,
     Body,
+    EmptyBody,
     Endpoint,
-    Nothing,
     Query,
-    begun,
-    carried_out,
     invalid,
+    json_endpoint,
     not_found,
-    way,
+    to_completion,
+    unless_log_fails,
 )
 from quarterdeck.hub.hub import Hub
 from quarterdeck.hub.log_health import LogHealth
-from quarterdeck.protocol import to_json
 from quarterdeck.runner import SessionOverview, relative_folder
 
 _Text = Annotated[str, Meta(min_length=1, max_length=4096)]
@@ -147,10 +146,8 @@ class _Sessions:
             raise invalid(
                 f"session {session_id} has {view.last_seq} events; send a lower at than {seq}"
             )
-        state = await self._hub.states.at(session_id, seq)
-        return StateResponse(
-            session=view, seq=seq, epoch=self._runner.log_epoch().id, state=to_json(state)
-        )
+        state: Any = msgspec.Raw(await self._hub.states.encoded_at(session_id, seq))
+        return StateResponse(session=view, seq=seq, epoch=self._runner.log_epoch().id, state=state)
 
     async def history(self, request: ApiRequest) -> History:
         session_id, query = request.path["id"], request.query
@@ -295,7 +292,7 @@ def session_endpoints(hub: Hub) -> list[Endpoint]:
 
 def _reading(api: _Sessions) -> list[Endpoint]:
     return [
-        way(
+        json_endpoint(
             "view",
             "GET /api/sessions",
             api.list,
@@ -303,16 +300,16 @@ def _reading(api: _Sessions) -> list[Endpoint]:
             query=SessionListQuery,
             answer=SessionList,
         ),
-        way(
+        json_endpoint(
             "view",
             "GET /api/sessions/{id}",
             api.get,
             "Show a session and its state, now or after an event",
             query=SessionQuery,
             answer=StateResponse,
-            errors=(400, 404),
+            errors=(400, 404, 413),
         ),
-        way(
+        json_endpoint(
             "view",
             "GET /api/sessions/{id}/history",
             api.history,
@@ -326,29 +323,29 @@ def _reading(api: _Sessions) -> list[Endpoint]:
 
 def _opening(api: _Sessions, log: LogHealth) -> list[Endpoint]:
     return [
-        way(
+        json_endpoint(
             "prompt",
             "POST /api/sessions",
-            begun(log, api.create),
+            unless_log_fails(log, api.create),
             "Create a session",
             body=CreateSession,
             answer=SessionOverview,
             status=201,
             errors=(400, 403, 404, 409, 424),
         ),
-        way(
+        json_endpoint(
             "prompt",
             "POST /api/sessions/{id}/load",
-            begun(log, api.load),
+            unless_log_fails(log, api.load),
             "Open a session again; its agent sends its history again",
             body=OpenSession,
             answer=SessionOverview,
             errors=_OPENING,
         ),
-        way(
+        json_endpoint(
             "prompt",
             "POST /api/sessions/{id}/resume",
-            begun(log, api.resume),
+            unless_log_fails(log, api.resume),
             "Open a session again where it stopped",
             body=OpenSession,
             answer=SessionOverview,
@@ -359,19 +356,19 @@ def _opening(api: _Sessions, log: LogHealth) -> list[Endpoint]:
 
 def _ending(api: _Sessions, log: LogHealth) -> list[Endpoint]:
     return [
-        way(
+        json_endpoint(
             "prompt",
             "POST /api/sessions/{id}/close",
-            carried_out(log, api.close),
+            to_completion(log, api.close),
             "Close a session; load opens it again",
-            body=Nothing,
+            body=EmptyBody,
             answer=SessionOverview,
             errors=(404, 409),
         ),
-        way(
+        json_endpoint(
             "admin",
             "DELETE /api/sessions/{id}",
-            carried_out(log, api.delete),
+            to_completion(log, api.delete),
             "Delete a session and its log",
             status=204,
             errors=(404, 409, 424),
@@ -381,28 +378,28 @@ def _ending(api: _Sessions, log: LogHealth) -> list[Endpoint]:
 
 def _steering(api: _Sessions, log: LogHealth) -> list[Endpoint]:
     return [
-        way(
+        json_endpoint(
             "prompt",
             "POST /api/sessions/{id}/cancel",
-            carried_out(log, api.cancel),
+            to_completion(log, api.cancel),
             "Cancel the running turn; queued prompts stay",
-            body=Nothing,
+            body=EmptyBody,
             answer=SessionOverview,
             errors=(404, 409),
         ),
-        way(
+        json_endpoint(
             "approve",  # a mode can allow every call
             "PUT /api/sessions/{id}/mode",
-            begun(log, api.set_mode),
+            unless_log_fails(log, api.set_mode),
             "Change the mode of a session",
             body=SetMode,
             answer=SessionOverview,
             errors=(400, 404, 409, 422, 424),
         ),
-        way(
+        json_endpoint(
             "approve",
             "PUT /api/sessions/{id}/options",
-            begun(log, api.set_option),
+            unless_log_fails(log, api.set_option),
             "Change an option of a session",
             body=SetOption,
             answer=Options,

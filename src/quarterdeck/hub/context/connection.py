@@ -47,6 +47,7 @@ from quarterdeck.hub.context.subscription import ContextSubscription
 from quarterdeck.hub.streams.cursors import LogCursor
 from quarterdeck.hub.streams.service import Streams
 from quarterdeck.hub.streams.sources import StreamSources
+from quarterdeck.protocol import has_agent
 from quarterdeck.runner import (
     AgentRemoved,
     AgentUpdated,
@@ -152,7 +153,6 @@ async def _close(send: Send, code: int, reason: str) -> None:
 
 
 MOST_COMMANDS: Final = 64  # of one connection that are not done yet
-_FOLLOWED: Final = ("creating", "active", "prompting", "resuming")
 
 
 def context_app(streams: Streams) -> Asgi:
@@ -381,7 +381,7 @@ class ContextConnection:
             await self._streams.catalogue.learn()
             requesting, self._requesting = self._requesting, set()
             for session in self._runner.session_snapshots():
-                is_wanted = not self._subscribed and session.status in _FOLLOWED
+                is_wanted = not self._subscribed and has_agent(session.status)
                 if session.session_id in requesting or is_wanted:
                     await self._follow(
                         session.session_id, has_request=session.session_id in requesting

@@ -112,7 +112,7 @@ def _event_streams(streams: Streams) -> list[Endpoint]:
         )
 
     follow_session = "Follow a session: every event after a number, then live"
-    follow_host = "Follow the host: agents, sessions, what waits for an answer"
+    follow_host = "Follow the host: agents, sessions and pending requests"
     follow_many = "Follow several sessions and the host on one connection"
     return [
         stream(f"{session}/events", session_events, SessionFrom, follow_session),

@@ -40,7 +40,7 @@ from quarterdeck.hub.auth.device import Device, Scope
 from quarterdeck.hub.streams.cursors import LogCursor
 from quarterdeck.hub.streams.service import Streams
 from quarterdeck.hub.streams.shared_log import NEAR_EVENTS, SharedLog
-from quarterdeck.jsontext import decode_json, encode_json
+from quarterdeck.jsontext import decode_json, describe_mismatch, encode_json
 from quarterdeck.protocol import (
     ERROR_CODES,
     AcpRpcMethod,
@@ -201,10 +201,9 @@ class _Connection:
 
     async def _on_frame(self, text: str | bytes) -> None:
         try:
-            frame = _read(text)
-        except (JsonInvalid, msgspec.ValidationError, UnicodeError) as error:
-            message = f"this frame cannot be understood: {error}"
-            self._push("error", _error(ERROR_CODES["config_invalid"], message))
+            frame = read_frame(text)
+        except AcpError as error:
+            self._push("error", _error(error.code, error.message))
             return
         if frame.request is not UNSET:
             self._call(frame.request)
@@ -360,11 +359,28 @@ def _frame(key: str, value: Any) -> str:
     return encode_json({key: value}).decode("utf-8", "replace")
 
 
-def _read(text: str | bytes) -> Frame:
+def read_frame(text: str | bytes) -> Frame:
+    """Read a frame of a client.
+
+    Raises:
+        AcpError: `acpjs/config-invalid` if it is none.
+    """
     try:
-        return _decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return msgspec.convert(decode_json(text), Frame)
+        try:
+            return _decode(text)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return msgspec.convert(decode_json(text), Frame)
+    except JsonInvalid as error:
+        raise _not_understood(str(error)) from error
+    except msgspec.ValidationError as error:
+        raise _not_understood(describe_mismatch(error, Frame)) from error
+    except UnicodeError as error:
+        raise _not_understood("a name in it has half of a surrogate pair") from error
+
+
+def _not_understood(reason: str) -> AcpError:
+    message = f"this frame cannot be understood: {reason}"
+    return AcpError(ERROR_CODES["config_invalid"], message)
 
 
 def _ahead(frame: SubscribeFrame, head: int) -> dict[str, Any]:

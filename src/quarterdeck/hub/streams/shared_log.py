@@ -7,6 +7,11 @@ it (INV-8). The ring is filled in the step that publishes, so nothing falls betw
 and what is live (INV-2).
 
 `EncodedRun` is a run of events as bytes, with each way to write it made once.
+
+An event on its way to a client: `Stream.publish` of the host calls `SharedLog.on_published`, which
+wakes the streams that joined. Each then asks its `LogSubscription` (`subscription`) for the next
+run and sends it as server-sent events (`http/sse`); `web/src/data/stream.ts` reads them in the
+page.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from quarterdeck.protocol import ERROR_CODES
 from quarterdeck.runner import RunnerApi
 
 
-class LiveConnection(Protocol):
-    """A connection of a device."""
+class RevocableConnection(Protocol):
+    """A connection that ends with its device."""
 
     @property
     def scope(self) -> anyio.CancelScope:
@@ -28,7 +28,7 @@ class Authenticator(Protocol):
 
     def authenticate(self, token: str) -> Awaitable[Device | None]: ...
 
-    def connection(self, device: Device) -> AbstractContextManager[LiveConnection]:
+    def connection(self, device: Device) -> AbstractContextManager[RevocableConnection]:
         """Register a connection that ends with its device."""
 
 

@@ -30,9 +30,8 @@ from quarterdeck.errors import (
     RpcError,
 )
 from quarterdeck.host import Host
-from quarterdeck.protocol import ERROR_CODES, Event, decode_event
+from quarterdeck.protocol import ERROR_CODES, Event, decode_event, has_ended
 from quarterdeck.runner.actor import Actor, not_found
-from quarterdeck.runner.prompts.changes import QueueChanges
 from quarterdeck.runner.prompts.store import (
     PromptEntry,
     PromptError,
@@ -40,12 +39,13 @@ from quarterdeck.runner.prompts.store import (
     PromptRow,
     PromptState,
     PromptStore,
+    QueueChanges,
     deleted_prompt,
+    is_settled,
 )
 from quarterdeck.runner.sessions.manager import HostCondition, SessionManager
-from quarterdeck.runner.tasks import IndependentTasks
 from quarterdeck.storage import Storage
-from quarterdeck.wire import background_tasks
+from quarterdeck.wire import IndependentTasks, background_tasks
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,6 @@ BUSY_SECONDS: Final = 0.05
 """Until a session is tried again that is busy with something that no status shows."""
 PARKING_SECONDS: Final = 2.0
 """That turns have to end when the hub does."""
-_ENDED: Final = ("closed", "deleted")
 _BUSY: Final = (ERROR_CODES["prompt_in_flight"], ERROR_CODES["config_invalid"])
 _STOPPED: Final = PromptError(
     code="quarterdeck/interrupted",
@@ -132,7 +131,7 @@ class PromptQueue:
         if known is not None:
             return known.entry
         session = self._manager.session(session_id)
-        if session.status in _ENDED:
+        if has_ended(session.status):
             message = f"session {session_id} is {session.status}; reopen it first"
             raise AcpError(ERROR_CODES["session_closed"], message)
         row, is_new = await self._store.add(session_id, key, blocks, mode, by)
@@ -176,7 +175,7 @@ class PromptQueue:
             row = await self._store.find(session_id, key)
             if row is None:
                 return deleted_prompt(session_id, key)
-            if row.entry.state not in ("queued", "running"):
+            if is_settled(row.entry.state):
                 return row.entry
             await changed.wait()
 
@@ -241,7 +240,7 @@ class PromptQueue:
         """Store that a prompt could not be run; a session that has ended runs no others."""
         session = self._host.get_session(row.entry.session_id)
         facts = _facts(error)
-        if session is None or session.status in _ENDED:
+        if session is None or has_ended(session.status):
             await self._write(row, lambda: self._store.cancel_all(row.entry.session_id, facts))
         else:
             await self._write(row, lambda: self._store.end(row.id, "failed", error=facts))

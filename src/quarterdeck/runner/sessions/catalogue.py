@@ -20,7 +20,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from quarterdeck.errors import EventInvalid, QuarterdeckError
 from quarterdeck.host import Host
-from quarterdeck.protocol import Event, SessionSnapshotWire, decode_event
+from quarterdeck.protocol import Event, SessionSnapshotWire, SessionStatus, decode_event
 from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.runner.actor import not_found
 from quarterdeck.storage import SessionMeta, Storage
@@ -164,7 +164,7 @@ class SessionOverview(Struct, frozen=True, kw_only=True, rename="camel"):
     """A session, live or closed, as it is listed."""
 
     session_id: str
-    status: str
+    status: SessionStatus
     agent_id: str | UnsetType = UNSET
     agent: str | UnsetType = UNSET
     """The name, or the id of the definition, of its agent."""
@@ -221,7 +221,7 @@ class SessionCatalogue:
         """
         found = self.find(session_id)
         if found is None:
-            raise not_found(f"session {session_id!r}", "GET /api/sessions lists all sessions")
+            raise not_found(f"session {session_id!r}", "check its id in the list of sessions")
         return found
 
     def find(self, session_id: str) -> SessionOverview | None:
