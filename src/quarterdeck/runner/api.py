@@ -248,7 +248,7 @@ class RunnerApi(Protocol):
     # ---- the log ---------------------------------------------------------------------------
 
     async def compact(self) -> list[CompactedFile]:
-        """Give free space of the log and of runner.db back to the disk, while all goes on.
+        """Give free space of the log and of runner.db back to the disk; everything keeps running.
 
         Raises:
             StorageFailed: if that is not possible now.
