@@ -71,7 +71,6 @@ def test_a_pattern_that_is_the_whole_command_allows_it(program: str) -> None:
         ("git -C sub status", "git -C * status*"),
         ("find . -exec ls {} +", "find * -exec ls*"),
         ("cat src/a..b/c", "cat src/*"),
-        ("cat ../x", "cat *"),
     ],
 )
 def test_a_pattern_that_spells_an_option_allows_it(line: str, pattern: str) -> None:
@@ -100,6 +99,7 @@ def test_a_pattern_that_spells_an_option_allows_it(line: str, pattern: str) -> N
         ("find . -exec ls {} + -exec rm {} +", "find * -exec ls*"),
         ("cat src/../../etc/passwd", "cat src/*"),
         ("cat src/..", "cat src/*"),
+        ("cat ../x", "cat *"),
         ("tool --file=conf/../../x", "tool --file=conf/*"),
     ],
 )

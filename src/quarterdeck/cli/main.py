@@ -20,6 +20,11 @@ COMMANDS: dict[str, str] = {
     "devices": "list, pair and revoke devices",
     "acp": "serve an agent over ACP, on stdio or HTTP",
     "proxy": "connect an editor to the hub",
+    "check": "check the stored data for damage",
+    "repair": "save what is intact of damaged data",
+    "backup": "write a backup, also while the hub runs",
+    "restore": "put a backup back",
+    "compact": "give free space of the log back to the disk",
     "doctor": "check the installation for problems",
     "completion": "print a completion script for bash, zsh or fish",
 }

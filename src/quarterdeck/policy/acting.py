@@ -85,10 +85,15 @@ def canonical_program(program: str) -> str:
     return SAME.get(name, name)
 
 
+_PARENT: Final = re.compile(r"(?:^|[^\w.]|^-\w)\.\.(?:/|$)")
+"""A word that leaves a folder: `cat src/*` does not mean `cat src/../../etc/passwd`."""
+
+
 def acting_words(words: Sequence[str], *, has_open_word: bool = False) -> list[ActingWord]:
     """Return the words of a command that act; those of a program that it carries, too."""
     found = dict.fromkeys(_found(words, 0, 0))  # a word that two entries list counts once
     acting = [spellings for _, spellings in found]
+    acting += [(word, "..") for word in words[1:] if _PARENT.search(word)]
     if has_open_word and _has_entry(words):
         acting.append(_ANY_OPTION)
     return acting

@@ -29,6 +29,7 @@ export interface AgentView {
   capabilities?: AgentCapabilitiesWire
   authMethods?: { [key: string]: unknown }[]
   notice?: string
+  confinement?: ConfinementStatus
 }
 
 export interface AnswerElicitation {
@@ -54,19 +55,44 @@ export interface CallView {
   name: string
   kind: string | null
   agentSays: string
+  agentExplains: string | null
   description: string
   command: string | null
+  commands: string[]
+  folders: string[]
+  variables: string[]
   paths: string[]
+  addresses: string[]
   reads: boolean
   writes: boolean
   searches: boolean
+  fetches: boolean
   risk: string
   riskReason: string
   isInspectable: boolean
+  source: string
+  unknown: string[]
 }
 
 export interface ChangeKinds {
   kinds: PushKinds
+}
+
+export interface Compacted {
+  files: CompactedFile[]
+}
+
+export interface CompactedFile {
+  file: string
+  before: number
+  after: number
+}
+
+export interface ConfinementStatus {
+  status: 'advisory' | 'enforced'
+  how: string
+  reason: string
+  limits: string[]
 }
 
 export interface CreateSession {
@@ -115,11 +141,12 @@ export interface DeviceChange {
 
 export interface DeviceEvent {
   deviceId: string
-  what: 'changed' | 'expired' | 'new-address' | 'paired' | 'revoked' | 'token-renewed'
+  what: 'changed' | 'config-changed' | 'expired' | 'new-address' | 'paired' | 'refused-agent' | 'revoked' | 'token-renewed' | 'unverified'
   name: string
   address: string | null
   userAgent: string | null
   at: string
+  detail: string | null
 }
 
 export interface DeviceList {
@@ -172,13 +199,14 @@ export interface FolderList {
 }
 
 export interface Health {
-  status: 'degraded' | 'ok'
+  status: 'damaged' | 'degraded' | 'ok'
 }
 
 export interface History {
   events: unknown[]
   nextSeq: number
   lastSeq: number
+  epoch: string
 }
 
 export interface HubFacts {
@@ -188,6 +216,7 @@ export interface HubFacts {
   agents: number
   pendingApprovals: number
   queuedPrompts: number
+  damages: string[]
   home?: string
 }
 
@@ -198,6 +227,7 @@ export interface KnownAgent {
   source: 'built-in' | 'configured' | 'well-known'
   installed: boolean
   envNames: string[]
+  confinement: ConfinementStatus | null
 }
 
 export interface KnownAgentList {
@@ -213,6 +243,15 @@ export interface MessageEntry {
   content: unknown[]
   promptKey?: string
   isClipped: boolean
+}
+
+export interface MismatchEntry {
+  type: 'mismatch'
+  seq: number
+  at: number
+  requestId: string
+  toolCallId: string
+  differences: unknown[]
 }
 
 export interface NonceAnswer {
@@ -364,6 +403,8 @@ export interface RecordedDecision {
   by?: DecidedBy
   requestedAt: string
   decidedAt?: string
+  problem?: string
+  mismatch?: unknown[]
 }
 
 export interface Refusal {
@@ -398,6 +439,7 @@ export interface SessionFile {
 
 export interface SessionList {
   sessions: SessionOverview[]
+  epoch: string
 }
 
 export interface SessionOverview {
@@ -434,6 +476,7 @@ export interface SpawnAgent {
 export interface StateResponse {
   session: SessionOverview
   seq: number
+  epoch: string
   state: { [key: string]: unknown }
 }
 
@@ -460,6 +503,17 @@ export interface TestSent {
   id: string
 }
 
+export interface TokenAnswer {
+  device: Device
+  token: string
+}
+
+export interface TokenRequest {
+  name?: string
+  scope?: 'admin' | 'approve' | 'prompt' | 'view'
+  deviceSeconds?: number | null
+}
+
 export interface ToolEntry {
   type: 'tool'
   seq: number
@@ -473,7 +527,8 @@ export interface ToolEntry {
 export interface TranscriptPage {
   session: SessionOverview
   seq: number
-  entries: (MessageEntry | ToolEntry | TurnEntry | StatusEntry)[]
+  epoch: string
+  entries: (MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry)[]
   hasOlder: boolean
   state?: { [key: string]: unknown }
 }
@@ -489,5 +544,6 @@ export interface TurnEntry {
 
 export interface WholeEntry {
   seq: number
-  entry: MessageEntry | ToolEntry | TurnEntry | StatusEntry
+  epoch: string
+  entry: MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry
 }
