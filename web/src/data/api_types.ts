@@ -206,6 +206,11 @@ export interface KnownAgentList {
   agents: KnownAgent[]
 }
 
+export interface LineTally {
+  added: number
+  deleted: number
+}
+
 export interface MessageEntry {
   type: 'message'
   seq: number
@@ -215,6 +220,7 @@ export interface MessageEntry {
   content: unknown[]
   promptKey?: string
   isClipped: boolean
+  cutCharacters?: number
 }
 
 export type Nothing = Record<string, never>
@@ -454,6 +460,9 @@ export interface ToolEntry {
   call: { [key: string]: unknown }
   terminals: { [key: string]: unknown }
   isClipped: boolean
+  cutCharacters?: number
+  tally?: LineTally
+  cutDiffs?: { [key: string]: LineTally }
 }
 
 export interface TranscriptPage {

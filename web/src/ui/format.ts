@@ -39,7 +39,7 @@ export function count(amount: number): string {
 }
 
 export function plural(amount: number, one: string, many = `${one}s`): string {
-  return `${amount} ${amount === 1 ? one : many}`
+  return `${amount.toLocaleString()} ${amount === 1 ? one : many}`
 }
 
 export function bytes(amount: number): string {
