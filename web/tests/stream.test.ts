@@ -133,6 +133,7 @@ test('after every disconnect the stream resumes where it was and reports its sta
     onEvent: (event) => seen.push(event.seq),
     onCaughtUp: () => {},
     onReset: () => assert.fail('reset'),
+    onQueue: () => {},
     onEnded: () => assert.fail('ended'),
   })
   stream.start()

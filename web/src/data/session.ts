@@ -235,6 +235,10 @@ export class OpenSession implements SessionView, SessionListener {
     void this.#services.offline.forget(this.sessionId)
   }
 
+  onQueue(): void {
+    this.#refreshPromptsSoon()
+  }
+
   #flushSoon(): void {
     if (this.#isFlushing) return
     this.#isFlushing = true

@@ -25,6 +25,8 @@ export interface SessionListener {
   /** The log was replaced: load it again. */
   onReset(): void
   onEnded(reason: string): void
+  /** Its prompt queue has changed. */
+  onQueue(): void
 }
 
 export interface HostListener {
@@ -243,7 +245,10 @@ export class Stream {
       case 'dropped':
         this.#failed('disconnected: too slow; reconnecting')
         break
-      default: // `queue`: `OpenSession` reads the queue after events of its log; and newer names
+      case 'queue':
+        this.#tracks.get(data.sessionId)?.listener.onQueue()
+        break
+      default: // newer names
     }
   }
 

@@ -106,6 +106,12 @@ export function timeOf(text: string | null | undefined): number | null {
   return Number.isNaN(time) ? null : time
 }
 
+/** A time of day; of another day with its date. */
+export function moment(time: number, now: number): string {
+  const isToday = new Date(time).toDateString() === new Date(now).toDateString()
+  return isToday ? new Date(time).toLocaleTimeString(undefined, { timeStyle: 'short' }) : clock(time)
+}
+
 export function clock(time: number): string {
   return new Date(time).toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'short' })
 }

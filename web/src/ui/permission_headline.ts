@@ -15,7 +15,7 @@ export function fullHeadline(item: PermissionRequest): string {
   return headlineOf(item.call, item.cwd, Infinity)
 }
 
-type HeadlineFacts = Pick<
+export type HeadlineFacts = Pick<
   PermissionRequest['call'],
   'command' | 'paths' | 'kind' | 'writes' | 'reads' | 'description' | 'name' | 'isInspectable'
 >
