@@ -14,7 +14,7 @@ character.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -86,6 +86,8 @@ class CommandLine(Struct, frozen=True, gc=False):
     """In the order in which they were found: those in a substitution come before its command."""
     is_complete: bool
     """Whether the line runs nothing else."""
+    understood: tuple[SimpleCommand, ...] | None = None
+    """The commands by the strict reading, which alone may allow; None if it does not apply."""
 
 
 def _bare_command(line: str) -> tuple[SimpleCommand] | None:
@@ -132,6 +134,22 @@ _NO_FILE: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tt
 def read_command(line: str) -> CommandLine:
     """Return every simple command of a line, including those in substitutions."""
     return _cached(line) if len(line) <= CACHED_LENGTH else _parse(line)
+
+
+def read_commands(lines: Sequence[str]) -> CommandLine:
+    """Read every text that may be the command line of a call, each on its own.
+
+    The result is complete, and understood, only if each line is.
+    """
+    if len(lines) == 1:
+        return read_command(lines[0])
+    parsed = [read_command(line) for line in lines]
+    strict = [line.understood for line in parsed if line.understood is not None]
+    return CommandLine(
+        tuple(command for line in parsed for command in line.commands),
+        is_complete=all(line.is_complete for line in parsed),
+        understood=sum(strict, ()) if lines and len(strict) == len(parsed) else None,
+    )
 
 
 @lru_cache(maxsize=128)

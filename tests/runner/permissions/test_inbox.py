@@ -305,7 +305,8 @@ async def test_a_call_id_that_is_used_again_inherits_no_allowed_command(
                 await client.ended(session, f"k{number - 1}")
             await client.prompt(session, f"k{number}")
         (request,) = await client.asked()
-        assert request["call"]["command"] == "rm -rf dist"
+        assert request["call"]["command"] is None
+        assert (request["call"]["agentSays"], request["call"]["source"]) == ("rm -rf dist", "title")
         assert await resolved(client, session) == []
         events = await client.events(session)
         shown = [each["payload"] for each in events if each["type"] == "tool-call"][-1]

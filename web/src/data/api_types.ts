@@ -58,15 +58,23 @@ export interface CallView {
   name: string
   kind: string | null
   agentSays: string
+  agentExplains: string | null
   description: string
   command: string | null
+  commands: string[]
+  folders: string[]
+  variables: string[]
   paths: string[]
+  addresses: string[]
   reads: boolean
   writes: boolean
   searches: boolean
+  fetches: boolean
   risk: string
   riskReason: string
   isInspectable: boolean
+  source: string
+  unknown: string[]
 }
 
 export interface ChangeKinds {
@@ -223,6 +231,15 @@ export interface MessageEntry {
   cutCharacters?: number
 }
 
+export interface MismatchEntry {
+  type: 'mismatch'
+  seq: number
+  at: number
+  requestId: string
+  toolCallId: string
+  differences: unknown[]
+}
+
 export type Nothing = Record<string, never>
 
 export interface OpenSession {
@@ -356,6 +373,7 @@ export interface RecordedDecision {
   by?: DecidedBy
   requestedAt: string
   decidedAt?: string
+  mismatch?: unknown[]
 }
 
 export interface Refusal {
@@ -468,7 +486,7 @@ export interface ToolEntry {
 export interface TranscriptPage {
   session: SessionOverview
   seq: number
-  entries: (MessageEntry | ToolEntry | TurnEntry | StatusEntry)[]
+  entries: (MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry)[]
   hasOlder: boolean
   state?: { [key: string]: unknown }
 }
@@ -484,5 +502,5 @@ export interface TurnEntry {
 
 export interface WholeEntry {
   seq: number
-  entry: MessageEntry | ToolEntry | TurnEntry | StatusEntry
+  entry: MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry
 }

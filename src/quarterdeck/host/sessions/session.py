@@ -149,7 +149,10 @@ class HostSession:
     echoes: deque[Any] = field(default_factory=deque)
     """Blocks of the running prompt that the agent may repeat as updates."""
     tool_calls: ToolCallRepair = field(default_factory=ToolCallRepair)
-    approved_calls: ApprovedCalls = field(default_factory=ApprovedCalls)
+    approved_calls: ApprovedCalls = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.approved_calls = ApprovedCalls(self.folders.cwd)
 
     @property
     def is_live(self) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import anyio
 from msgspec import UNSET
@@ -21,7 +21,25 @@ from msgspec.structs import replace
 
 from quarterdeck.errors import DatabaseFailed, EventInvalid, StorageFailed
 from quarterdeck.host import Host
-from quarterdeck.protocol import ELICITATION_UPDATED, Event, decode_event
+from quarterdeck.protocol import (
+    ELICITATION_UPDATED,
+    AgentRemovedEvent,
+    AgentUpdatedEvent,
+    ApprovalMismatchEvent,
+    DiagnosticEvent,
+    Event,
+    HostEvent,
+    InstallProgressEvent,
+    PermissionRequestCreatedEvent,
+    PermissionRequestResolvedEvent,
+    PermissionUpdatedEvent,
+    SessionEvent,
+    SessionUpdatedEvent,
+    UnknownEvent,
+    UnrecognizedUpdateEvent,
+    any_event,
+    decode_event,
+)
 from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.runner.permissions.card import digest_of
 from quarterdeck.runner.permissions.decisions import (
@@ -39,7 +57,11 @@ from quarterdeck.storage import SessionMeta, Storage
 PAGE: Final = 1000
 WITHDRAWN: Final = DecidedBy(kind="withdrawn")
 _CLIENT: Final = DecidedBy(kind="client")
-_TELLING: Final = (b'"permission-request-', ELICITATION_UPDATED.encode())
+_TELLING: Final = (
+    b'"permission-request-',
+    ApprovalMismatchEvent.type.encode(),
+    ELICITATION_UPDATED.encode(),
+)
 """What an event about a request has in its bytes; nearly all others are not decoded."""
 
 
@@ -110,6 +132,12 @@ def _kind(options: Any, option_id: Any) -> str | None:
     return None
 
 
+def differences_of(payload: Mapping[str, Any]) -> list[Any]:
+    """Return the differences of an approval mismatch."""
+    found = payload.get("differences")
+    return list(found) if isinstance(found, list) else []
+
+
 class SessionDecisions:
     """The decisions of one session, from the events of its log."""
 
@@ -119,6 +147,7 @@ class SessionDecisions:
         self._next_id = next_id
         self._open: dict[str, tuple[RecordedDecision, Any]] = {}
         self.entries: dict[str, IndexEntry] = {}
+        self.mismatches: dict[str, list[Any]] = {}
 
     @property
     def has_pending(self) -> bool:
@@ -128,23 +157,31 @@ class SessionDecisions:
         """Take the next event of the log."""
         payload: Any = event.payload
         request_id = str(payload.get("requestId"))
-        match event.type:
-            case "permission-request-created":
+        known = any_event(event)
+        match known:
+            case PermissionRequestCreatedEvent():
                 row = requested(event, self._session_id, self._next_id(), self._agent)
                 self._open[request_id] = (row, payload.get("options"))
                 self.entries[request_id] = IndexEntry(row)
-            case "permission-request-resolved":
+            case PermissionRequestResolvedEvent():
                 self._end(request_id, event)
-            case "unrecognized-update" if payload.get("sessionUpdate") == ELICITATION_UPDATED:
-                if not ours(event):
-                    return  # sent by the agent
-                if payload.get("status") == "pending":
-                    row = requested(event, self._session_id, 0, self._agent)
-                    self._open[request_id] = (row, None)
-                elif "decidedBy" in ours(event):
-                    self._end(request_id, event)
+            case ApprovalMismatchEvent():
+                self.mismatches[request_id] = differences_of(payload)
+            case UnrecognizedUpdateEvent():
+                if payload.get("sessionUpdate") == ELICITATION_UPDATED and ours(event):
+                    self._take_elicitation(request_id, event)  # else an agent sent it
+            case SessionEvent() | HostEvent() | UnknownEvent():
+                pass  # about no request
             case _:
-                pass
+                assert_never(known)
+
+    def _take_elicitation(self, request_id: str, event: Event) -> None:
+        payload: Any = event.payload
+        if payload.get("status") == "pending":
+            row = requested(event, self._session_id, 0, self._agent)
+            self._open[request_id] = (row, None)
+        elif "decidedBy" in ours(event):
+            self._end(request_id, event)
 
     def _end(self, request_id: str, event: Event) -> None:
         row, options = self._open.pop(request_id, (None, None))
@@ -188,6 +225,8 @@ class DecisionRecorder:
         self._recent: OrderedDict[str, IndexEntry] = OrderedDict()
         self._unwritten: dict[str, IndexEntry] = {}
         self._progress: dict[str, int] = {}
+        self._mismatches: dict[str, list[Any]] = {}
+        """What agents did after an approval that differs from what was shown, not written yet."""
         self._unreadable: set[str] = set()
         """Sessions whose log could not be read: the index is not complete for them."""
         self._has_unwritten = anyio.Event()
@@ -218,12 +257,25 @@ class DecisionRecorder:
 
     def on_event(self, event: Event) -> None:
         """Follow the host's stream: what is published is stored."""
-        if event.type == "permission-updated":
-            self._on_permission(event)
-        elif event.type == ELICITATION_UPDATED:
-            self._on_elicitation(event)
-        elif event.type == "session-updated" and event.payload.get("status") == "deleted":
-            self._on_deleted(str(event.payload.get("sessionId")))
+        known = any_event(event)
+        match known:
+            case PermissionUpdatedEvent():
+                self._on_permission(event)
+            case SessionUpdatedEvent(payload=payload):
+                if payload.get("status") == "deleted":
+                    self._on_deleted(str(payload.get("sessionId")))
+            case DiagnosticEvent(payload=diagnostic):
+                if diagnostic.get("code") == ApprovalMismatchEvent.type:
+                    self._on_mismatch(diagnostic.get("data"))
+            case UnknownEvent():
+                if known.type == ELICITATION_UPDATED:
+                    self._on_elicitation(event)
+            case AgentUpdatedEvent() | AgentRemovedEvent() | InstallProgressEvent():
+                pass  # about no request
+            case SessionEvent():
+                pass  # of a session, whose requests are reported to the host
+            case _:
+                assert_never(known)
 
     def _on_permission(self, event: Event) -> None:
         payload: Any = event.payload
@@ -248,12 +300,26 @@ class DecisionRecorder:
         if row is not None and "decidedBy" in ours(event):
             self._decide(resolved(replace(row, id=self._next_id()), None, event))
 
+    def _on_mismatch(self, data: Any) -> None:
+        """Note what an agent did after an approval; the log of its session has it, too."""
+        if not isinstance(data, Mapping) or not isinstance(data.get("requestId"), str):
+            return
+        request_id, found = data["requestId"], differences_of(data)
+        self._mismatches[request_id] = found
+        entry = self._recent.get(request_id)
+        if entry is not None:
+            changed = IndexEntry(replace(entry.decision, mismatch=found), entry.key)
+            self._recent[request_id] = changed
+        self._has_unwritten.set()
+
     def _on_deleted(self, session_id: str) -> None:
         """Keep who decided, not what was requested."""
         for entries in (self._unwritten, self._recent):
             for request_id, (decision, key) in entries.items():
                 if decision.session_id == session_id:
-                    entries[request_id] = IndexEntry(replace(decision, request=None), key)
+                    blank = replace(decision, request=None, mismatch=UNSET)
+                    entries[request_id] = IndexEntry(blank, key)
+                    self._mismatches.pop(request_id, None)
         self._progress.pop(session_id, None)
 
     # ---- the index -----------------------------------------------------------------------------
@@ -317,13 +383,15 @@ class DecisionRecorder:
         async with self._writing:
             entries, self._unwritten = self._unwritten, {}
             progress, self._progress = self._progress, {}
-            if not entries and not progress:
+            mismatches, self._mismatches = self._mismatches, {}
+            if not entries and not progress and not mismatches:
                 return
             try:
-                await self._index.record([*entries.values()], progress)
+                await self._index.record([*entries.values()], progress, mismatches)
             except BaseException:
                 self._unwritten = {**entries, **self._unwritten}
                 self._progress = {**progress, **self._progress}
+                self._mismatches = {**mismatches, **self._mismatches}
                 raise
 
     async def _catch_up(self, position: IndexPosition) -> None:
@@ -354,6 +422,7 @@ class DecisionRecorder:
             await self._host.read_events(meta.session_id, max(last, meta.last_seq), 1)
             last = await self._read(found, meta.session_id, last)
         self._unwritten.update(found.entries)
+        self._mismatches.update(found.mismatches)
         if not found.has_pending:
             self._progress[meta.session_id] = max(last, meta.last_seq)
 

@@ -56,6 +56,8 @@ class RecordedDecision(Struct, frozen=True, kw_only=True, rename="camel"):
     by: DecidedBy | UnsetType = UNSET
     requested_at: str
     decided_at: str | UnsetType = UNSET
+    mismatch: list[Any] | UnsetType = UNSET
+    """What the agent did that differs from what was shown: `field`, `shown` and `done` of each."""
 
 
 class IndexEntry(NamedTuple):
@@ -77,7 +79,7 @@ _SAME_SECONDS: Final = 5
 """Between the times of one request, as an earlier version noted it and as the log has it."""
 _COLUMNS: Final = (
     "id, request_id, session_id, agent, digest, request, state, outcome, kind, by, requested_at,"
-    " decided_at"
+    " decided_at, mismatch"
 )
 
 
@@ -93,12 +95,21 @@ class DecisionIndex:
     async def position(self) -> IndexPosition:
         return await self._database.read(_position)
 
-    async def record(self, entries: Sequence[IndexEntry], progress: Mapping[str, int]) -> None:
-        """Insert or update decisions; idempotent."""
+    async def record(
+        self,
+        entries: Sequence[IndexEntry],
+        progress: Mapping[str, int],
+        mismatches: Mapping[str, Sequence[Any]] | None = None,
+    ) -> None:
+        """Insert or update decisions, and what differed from them, by request; idempotent."""
 
         def record(connection: sqlite3.Connection) -> None:
             for entry in entries:
                 _put(connection, entry)
+            connection.executemany(
+                "UPDATE decisions SET mismatch = ? WHERE request_id = ?",
+                [(_text(list(found)), request) for request, found in (mismatches or {}).items()],
+            )
             connection.executemany(
                 "INSERT INTO decision_progress VALUES (?, ?)"
                 " ON CONFLICT (session_id) DO UPDATE SET seq = excluded.seq",
@@ -141,7 +152,9 @@ class DecisionIndex:
 def blank(connection: sqlite3.Connection, session_id: str) -> None:
     """Do the same for one session, inside a transaction."""
     column = column_of(session_id)
-    connection.execute("UPDATE decisions SET request = 'null' WHERE session_id = ?", (column,))
+    connection.execute(
+        "UPDATE decisions SET request = 'null', mismatch = NULL WHERE session_id = ?", (column,)
+    )
     connection.execute("DELETE FROM decision_progress WHERE session_id = ?", (column,))
 
 
@@ -189,7 +202,7 @@ def _put(connection: sqlite3.Connection, entry: IndexEntry) -> None:
         (decision.request_id, session_id, decision.requested_at, _SAME_SECONDS),
     )
     connection.execute(
-        f"INSERT INTO decisions ({_COLUMNS}, key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+        f"INSERT INTO decisions ({_COLUMNS}, key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
         " ON CONFLICT DO UPDATE SET state = excluded.state, outcome = excluded.outcome,"
         " kind = excluded.kind, by = excluded.by, key = coalesce(excluded.key, key),"
         " decided_at = excluded.decided_at WHERE excluded.state != 'pending'",
@@ -206,6 +219,7 @@ def _put(connection: sqlite3.Connection, entry: IndexEntry) -> None:
             None if decision.by is UNSET else _text(decision.by),
             decision.requested_at,
             None if decision.decided_at is UNSET else decision.decided_at,
+            None if decision.mismatch is UNSET else _text(decision.mismatch),
             key,
         ),
     )
@@ -243,6 +257,7 @@ def _decision(row: Any) -> RecordedDecision:
         by=UNSET if by is None else decided_by(decode_json(by)),
         requested_at=times[0],
         decided_at=UNSET if times[1] is None else times[1],
+        mismatch=UNSET if times[2] is None else decode_json(times[2]),
     )
 
 

@@ -44,13 +44,14 @@ from quarterdeck.errors import (
     RequestRejected,
 )
 from quarterdeck.host import Ask, Decided, Host, PermissionRequest, Verdict
-from quarterdeck.policy import Policy, decide
+from quarterdeck.policy import Call, Policy, decide
 from quarterdeck.protocol import ERROR_CODES, Event, ToolCallFacts
 from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.runner.actor import Actor, not_found
 from quarterdeck.runner.permissions.card import (
     InspectedRequest,
     PermissionCard,
+    call_of,
     derived_from,
     gone,
     inspect_request,
@@ -67,6 +68,7 @@ from quarterdeck.runner.permissions.decisions import (
     RecordedDecision,
     decided_by_json,
 )
+from quarterdeck.runner.permissions.links import links_of
 from quarterdeck.runner.schema import now
 from quarterdeck.runner.tasks import IndependentTasks
 
@@ -103,7 +105,7 @@ class PermissionInbox:
         try:
             inspected = inspect_request(
                 request,
-                facts,
+                _resolved(call_of(request, facts), request),
                 requested_at=now(),
                 expires_at=None if expiry is None else iso_seconds(time.time() + expiry),
             )
@@ -208,9 +210,8 @@ class PermissionInbox:
             return await self._decision(request_id, by, key)
         inspected: InspectedRequest | None = request.hook_data
         if inspected is None:  # the hook failed, so there is nothing to check against
-            inspected = inspect_request(
-                request, _tool_call_facts(request), requested_at=now(), expires_at=None
-            )
+            call = call_of(request, _tool_call_facts(request))
+            inspected = inspect_request(request, call, requested_at=now(), expires_at=None)
         if digest is not None and digest != inspected.card.digest:
             message = "the request has changed since it was shown; review it again"
             raise RequestRejected("stale", message, data={"digest": inspected.card.digest})
@@ -347,6 +348,11 @@ def _decided_now(
         **{name: value for name, value in more.items() if value is not None},
         "at": now(),
     }
+
+
+def _resolved(call: Call, request: PermissionRequest) -> Call:
+    """Return a call with what its paths lead to."""
+    return call.with_links(links_of(call.named_paths, request.in_session.folders.cwd))
 
 
 def _tool_call_facts(request: PermissionRequest) -> ToolCallFacts:
