@@ -367,6 +367,7 @@ export interface RecordedDecision {
   agent: string | null
   digest: string
   request: unknown
+  call?: ShownCall
   state: 'answered' | 'pending' | 'superseded'
   outcome?: unknown
   optionKind?: string
@@ -431,6 +432,19 @@ export interface SetMode {
 export interface SetOption {
   configId: string
   value: string | boolean
+}
+
+export interface ShownCall {
+  name: string
+  kind: string | null
+  description: string
+  command: string | null
+  paths: string[]
+  reads: boolean
+  writes: boolean
+  risk: string
+  riskReason: string
+  isInspectable: boolean
 }
 
 export interface SignIn {

@@ -5,7 +5,7 @@ import { useEffect, useState } from 'preact/hooks'
 import { data, type Decision, type KnownInbox, type KnownRequest } from '../data/index.ts'
 import { ignoreNewer } from '../protocol/exhaustive.ts'
 import { slowNow } from '../ui/clock'
-import { age, moment, pathEnd, plural, timeOf } from '../ui/format'
+import { age, clock, moment, pathEnd, plural, timeOf } from '../ui/format'
 import { CheckIcon, ClockIcon, CrossIcon, InboxIcon } from '../ui/icons'
 import { Banner, Empty } from '../ui/kit'
 import { riskOf } from '../ui/permission_card'
@@ -106,14 +106,21 @@ function KnownLine({ request }: { request: KnownRequest }): JSX.Element {
   )
 }
 
+/** Characters of a command in a list; its session shows all of it. */
+const MOST_SHOWN = 300
+
 /** The command, or what the call does in a few words. */
 function CallTitle({ call, cwd }: { call: HeadlineFacts; cwd: string }): JSX.Element {
   if (call.command === null || !call.isInspectable)
     return <Visible text={headlineOf(call, cwd, Infinity)} />
+  const cut = call.command.length - MOST_SHOWN
   return (
-    <code class="decision-command">
-      <Visible text={call.command} />
-    </code>
+    <>
+      <code class="decision-command">
+        <Visible text={cut > 0 ? call.command.slice(0, MOST_SHOWN) : call.command} />
+      </code>
+      {cut > 0 ? <span class="muted"> … {plural(cut, 'more character')}</span> : null}
+    </>
   )
 }
 
@@ -155,7 +162,13 @@ function DecisionLine({ decision }: { decision: Decision }): JSX.Element {
   const said =
     decision.state === 'superseded' ? 'Withdrawn' : (KINDS[decision.optionKind ?? ''] ?? 'Answered')
   const when = timeOf(decision.decidedAt)
-  const text = titleOf(decision.request)
+  const cwd = data.sessions.value.find((row) => row.sessionId === decision.sessionId)?.cwd ?? ''
+  const title =
+    decision.call === undefined ? (
+      <Visible text={titleOf(decision.request)} />
+    ) : (
+      <CallTitle call={decision.call} cwd={cwd} />
+    )
   return (
     <li class="decision">
       <span class={`decision-mark ${isAllowed ? 'ok' : ''}`}>
@@ -164,11 +177,9 @@ function DecisionLine({ decision }: { decision: Decision }): JSX.Element {
       <span class="row-text">
         <span class="decision-title">
           {decision.sessionId === null ? (
-            <Visible text={text} />
+            title
           ) : (
-            <RouteLink to={{ name: 'session', id: decision.sessionId }}>
-              <Visible text={text} />
-            </RouteLink>
+            <RouteLink to={{ name: 'session', id: decision.sessionId }}>{title}</RouteLink>
           )}
         </span>
         <span class="row-note">
@@ -179,10 +190,16 @@ function DecisionLine({ decision }: { decision: Decision }): JSX.Element {
               : “<Visible text={decision.by.reason} />”
             </>
           )}
+          {decision.call === undefined ? null : ` · ${riskOf(decision.call.risk).name}`}
+          {decision.mismatch === undefined ? null : (
+            <strong class="bad"> · The agent did something else</strong>
+          )}
         </span>
       </span>
       {when === null ? null : (
-        <time dateTime={decision.decidedAt ?? ''}>{age(when, slowNow.value)}</time>
+        <time dateTime={decision.decidedAt ?? ''} title={clock(when)}>
+          {age(when, slowNow.value)}
+        </time>
       )}
     </li>
   )
@@ -193,7 +210,7 @@ function who(decision: Decision): string {
   if (by === undefined) return ''
   switch (by.kind) {
     case 'device':
-      return by.deviceName === undefined ? '' : ` by ${by.deviceName}`
+      return ` by ${by.deviceName ?? 'a device'}`
     case 'policy':
       return by.rule === undefined ? ' by a rule' : ` by rule ${by.rule}`
     case 'expiry':

@@ -34,15 +34,10 @@ export function headlineOf(call: HeadlineFacts, cwd: string, most: number): stri
   return call.description === '' ? call.name : call.description
 }
 
-/** The title and the description of the agent, unless the card shows the same as inspected. */
+/** The title and the explanation of the agent, unless the card shows the same as inspected. */
 export function agentWords(item: PermissionRequest): string[] {
-  const { rawInput } = item.toolCall
-  const description =
-    typeof rawInput === 'object' && rawInput !== null
-      ? (rawInput as { description?: unknown }).description
-      : undefined
-  const said = [item.call.agentSays, typeof description === 'string' ? description : '']
-  return [...new Set(said.map((each) => each.trim()))].filter((each) => each !== '' && !isShown(item, each))
+  const said = [item.call.agentSays, item.call.agentExplains ?? ''].map((each) => each.trim())
+  return [...new Set(said)].filter((each) => each !== '' && !isShown(item, each))
 }
 
 function isShown(item: PermissionRequest, words: string): boolean {

@@ -12,18 +12,12 @@ import { changeOf } from './tool_call'
 import { Visible } from './visible_text'
 
 export function Subject({ item }: { item: PermissionRequest }): JSX.Element {
-  const { command, isInspectable } = item.call
+  const { command, unknown } = item.call
   const changes = (item.toolCall.content ?? []).filter((part) => part?.type === 'diff')
   const rest = otherInput(item, changes.length > 0)
   return (
     <div class="approval-what" tabIndex={0} role="group" aria-label="What it does">
-      {isInspectable ? null : (
-        <p class="note bad" data-subject="">
-          {command === null
-            ? 'This call cannot be inspected: the agent did not say what it does.'
-            : 'This call cannot be inspected: the command is only what the agent calls it.'}
-        </p>
-      )}
+      <Uninspected item={item} />
       {command === null ? null : (
         <div class="command" data-subject="">
           <pre aria-label="Command">
@@ -43,7 +37,7 @@ export function Subject({ item }: { item: PermissionRequest }): JSX.Element {
           />
         </div>
       ))}
-      {command === null && changes.length === 0 ? <Paths item={item} /> : null}
+      {changes.length === 0 ? <Facts item={item} /> : null}
       {rest === null ? null : (
         <div class="command" data-subject="">
           <pre aria-label="Input">
@@ -51,7 +45,24 @@ export function Subject({ item }: { item: PermissionRequest }): JSX.Element {
           </pre>
         </div>
       )}
+      {unknown.length === 0 ? null : (
+        <p class="note bad" data-subject="">
+          Input that is not understood: {unknown.join(', ')}
+        </p>
+      )}
     </div>
+  )
+}
+
+function Uninspected({ item }: { item: PermissionRequest }): JSX.Element | null {
+  if (item.call.isInspectable) return null
+  return (
+    <p class="note bad" data-subject="">
+      This call cannot be inspected:{' '}
+      {item.call.source === 'title'
+        ? 'only the words of the agent say what it does.'
+        : 'the agent did not say what it does.'}
+    </p>
   )
 }
 
@@ -61,14 +72,26 @@ function isNamed(item: PermissionRequest, part: ToolCallContent): boolean {
   return names.size === 1 && headline(item).endsWith(` ${[...names][0]}`)
 }
 
-function Paths({ item }: { item: PermissionRequest }): JSX.Element | null {
-  const paths = [...new Set(item.call.paths)]
-  if (paths.length === 0) return null
+/** Paths, folders, variables and addresses of a call, as far as its input does not show them. */
+function Facts({ item }: { item: PermissionRequest }): JSX.Element | null {
+  const { command, paths, folders, variables, addresses } = item.call
+  const isInputShown = typeof item.toolCall.rawInput === 'object' && item.toolCall.rawInput !== null
+  const lines = [
+    ...(command === null ? paths.map((path) => shortPath(path, item.cwd)) : []),
+    ...(isInputShown
+      ? []
+      : [
+          ...folders.map((folder) => `in ${folder}`),
+          ...variables.map((name) => `sets ${name}`),
+          ...addresses,
+        ]),
+  ]
+  if (lines.length === 0) return null
   return (
     <ul class="tool-places" data-subject="">
-      {paths.map((path) => (
-        <li key={path}>
-          <Visible text={shortPath(path, item.cwd)} />
+      {[...new Set(lines)].map((line) => (
+        <li key={line}>
+          <Visible text={line} />
         </li>
       ))}
     </ul>

@@ -49,6 +49,7 @@ from quarterdeck.runner.permissions.decisions import (
     IndexPosition,
     RecordedDecision,
     decided_by,
+    shown_call,
 )
 from quarterdeck.runner.schema import now
 from quarterdeck.runner.tasks import IndependentTasks
@@ -92,6 +93,7 @@ def requested(
         agent=derived.get("agent", agent),
         digest=digest,
         request=payload["request"] if is_elicitation else payload.get("toolCall"),
+        call=shown_call(derived.get("call")),
         state="pending",
         requested_at=derived.get("requestedAt") or iso_seconds(event.ts / 1000),
     )
