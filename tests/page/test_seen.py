@@ -1,8 +1,8 @@
 """What is allowed was on the screen: at every size and font, for every kind of request.
 
-The page decides by its own sampling when Allow is enabled. These tests do not trust it: a watcher in
-the browser notes for each piece of text (40 characters of a command, a line of a diff) whether it was
-inside the view with nothing over it, and reports each moment at which Allow was enabled without.
+The page decides by its own sampling when Allow is enabled. These tests do not trust it: a watcher
+in the browser notes for each piece of text (10 characters of a command, a line of a diff) whether
+it was in view with nothing over it, and reports each moment at which Allow was enabled without.
 """
 
 from __future__ import annotations
@@ -57,57 +57,71 @@ LONG: Final = {"long diff": _edit(("/work/a.py", BEFORE, AFTER))}
 # Starts to watch the only card; `watched.lies` names moments at which Allow was wrongly enabled.
 WATCH: Final = """() => {
     const card = document.querySelector('.approval')
-    const parts = () => [...card.querySelectorAll('[data-subject]')]
-    const pieces = () => parts().flatMap(part => {
+    const piecesOf = part => {
         const rows = [...part.querySelectorAll('tr')]
-        if (rows.length > 0) return rows.map((row, index) => [`${parts().indexOf(part)}:${index}`, part,
-            () => row.getBoundingClientRect()])
+        const pieceOf = thing => ({part, thing, boxOf: () => thing.getBoundingClientRect()})
+        if (rows.length > 0) return rows.map(pieceOf)
         const found = []
         const texts = document.createTreeWalker(part, NodeFilter.SHOW_TEXT)
         for (let node = texts.nextNode(); node; node = texts.nextNode()) {
-            for (let from = 0; from < node.length; from += 40) {
+            for (let from = 0; from < node.length; from += 10) {
                 const range = document.createRange()
                 range.setStart(node, from)
-                range.setEnd(node, Math.min(node.length, from + 40))
+                range.setEnd(node, Math.min(node.length, from + 10))
                 if (range.toString().trim() === '') continue
-                found.push([`${parts().indexOf(part)}:${found.length}`, part,
-                    () => range.getBoundingClientRect()])
+                found.push(pieceOf(range))
             }
         }
         return found
-    })
-    const inView = ([, part, boxOf]) => {
+    }
+    let [pieces, rows] = [[], -1]
+    const refresh = () => {
+        const count = card.getElementsByTagName('tr').length
+        if (count === rows) return
+        const kept = pieces
+        pieces = [...card.querySelectorAll('[data-subject]')].flatMap(piecesOf)
+        pieces.forEach((piece, index) => { piece.isSeen = kept[index]?.isSeen ?? false })
+        rows = count
+    }
+    const isInView = ({part, boxOf}) => {
         const box = boxOf()
-        if (box.top < -1 || box.bottom > innerHeight + 1 || box.height === 0) {
-            if (box.height < innerHeight / 2) return false
-        }
+        if (box.bottom < 0 || box.top > innerHeight || box.height === 0) return false
         const x = Math.min(innerWidth - 1, box.left + Math.min(8, box.width / 2))
-        return [box.top + 3, (box.top + box.bottom) / 2, box.bottom - 3].every(y => {
+        return [box.top + 4, (box.top + box.bottom) / 2, box.bottom - 4].every(y => {
             const hit = document.elementFromPoint(x, y)
             return hit !== null && part.contains(hit)
         })
     }
-    const allows = () => [...document.querySelectorAll('.answer.primary, .answer.grave')]
-    const watched = window.watched = {seen: new Set(), lies: [], enabled: false, pieces: 0}
-    const look = () => {
-        if (!card.isConnected) return
-        const all = pieces()
-        watched.pieces = all.length
-        const now = all.filter(inView)
-        for (const [name] of now) watched.seen.add(name)
-        const unseen = all.filter(([name]) => !watched.seen.has(name))
-        watched.enabled = allows().some(each => each.ariaDisabled === 'false')
-        if (watched.enabled && unseen.length > 0)
-            watched.lies.push(`enabled with ${unseen.length} of ${all.length} unseen`)
-        if (watched.enabled && now.length === 0) watched.gone = (watched.gone ?? 0) + 1
-        else watched.gone = 0
-        if (watched.gone > 60) watched.lies.push('enabled with nothing in view')
-        requestAnimationFrame(look)
+    const watched = window.watched = {lies: [], enabled: false, pieces: 0, gone: 0}
+    // Of hundreds of rows, those are found that are at some height of the screen.
+    const rowsInView = () => {
+        const x = (pieces[0].boxOf().left + pieces[0].boxOf().right) / 2
+        const found = new Set()
+        for (let y = 2; y < innerHeight; y += 6)
+            found.add(document.elementFromPoint(x, y)?.closest('[data-subject] tr'))
+        return pieces.filter(piece => found.has(piece.thing))
     }
-    document.addEventListener('scroll', () => {
-        for (const [name, ...rest] of pieces().filter(inView)) watched.seen.add(name)
-    }, true)
-    look()
+    const look = () => {
+        refresh()
+        const now = rows > 100 ? rowsInView() : pieces.filter(isInView)
+        for (const piece of now) piece.isSeen = true
+        const count = now.length
+        watched.pieces = pieces.length
+        watched.unseen = pieces.filter(piece => !piece.isSeen).length
+        watched.enabled = [...card.querySelectorAll('.answer.primary, .answer.grave')]
+            .some(each => each.ariaDisabled === 'false')
+        if (watched.enabled && watched.unseen > 0)
+            watched.lies.push(`enabled with ${watched.unseen} of ${pieces.length} unseen`)
+        watched.gone = watched.enabled && count === 0 ? watched.gone + 1 : 0
+        if (watched.gone > 60) watched.lies.push('enabled with nothing in view')
+    }
+    const follow = () => {
+        if (!card.isConnected) return
+        look()
+        requestAnimationFrame(follow)
+    }
+    document.addEventListener('scroll', look, true)
+    follow()
 }"""
 
 # Reads on as a person does, part by part, until Allow is enabled and can be pressed.
@@ -117,35 +131,37 @@ READ: Final = """async () => {
     const allow = () => document.querySelector('.answer.primary, .answer.grave')
     const isReached = () => {
         const box = allow().getBoundingClientRect()
-        const hit = document.elementFromPoint((box.left + box.right) / 2, (box.top + box.bottom) / 2)
+        const [x, y] = [(box.left + box.right) / 2, (box.top + box.bottom) / 2]
+        const hit = document.elementFromPoint(x, y)
         return allow().ariaDisabled === 'false' && hit !== null && allow().contains(hit)
     }
     await wait(700)
     const atFirst = window.watched.enabled
-    const scrollers = [...document.querySelectorAll('.approval-what, .dock-cards, .scroll')]
+    const subject = document.querySelector('.approval-what')
+    const scrollers = [subject, ...document.querySelectorAll('.dock-cards, .scroll')]
         .filter(each => /auto|scroll/.test(getComputedStyle(each).overflowY))
-        .filter(each => each.contains(document.querySelector('.approval-what')))
-    for (const each of scrollers) each.scrollTop = 0
-    await frame()
-    for (let step = 0; step < 6000 && !isReached(); step += 1) {
-        const inner = document.querySelector('.approval-what')
-        const moved = scrollers.reverse().some(each => {
+        .filter(each => each.contains(subject))
+    if (!isReached()) for (const each of scrollers) each.scrollTop = 0
+    let still = 0
+    for (let step = 0; step < 3000 && still < 12 && !isReached(); step += 1) {
+        await frame()
+        const hasMoved = scrollers.some(each => {
             const before = each.scrollTop
-            each.scrollTop += Math.max(40, Math.min(each.clientHeight, innerHeight) * 0.3)
+            each.scrollTop += Math.max(40, Math.min(each.clientHeight, innerHeight) * 0.5)
             return each.scrollTop !== before
         })
-        scrollers.reverse()
-        await frame()
-        if (moved) continue
+        if (hasMoved) continue
+        still += 1
         await wait(450)
         if (isReached()) break
         const on = document.querySelector('.read-on')
         if (on === null) allow().scrollIntoView({block: 'nearest'})
         else on.click()
-        await wait(100)
+        await wait(50)
     }
     await frame()
-    return {atFirst, isReached: isReached(), lies: window.watched.lies, pieces: window.watched.pieces}
+    const {lies, pieces, unseen} = window.watched
+    return {atFirst, isReached: isReached(), lies, pieces, unseen}
 }"""
 
 
@@ -194,13 +210,13 @@ def test_allow_is_enabled_only_after_all_of_it_was_on_the_screen(
     found: dict[str, Any] = {}
     for font in FONTS:
         for kind in KINDS:
-            page.goto(f"{hub.url}/#/")
-            page.locator(".approval, .list").first.wait_for()
+            page.goto(f"{hub.url}/#/settings")
+            page.locator("main h1").wait_for()
             _at(page, size, font)
             page.goto(f"{hub.url}/#/s/{kind}")
             page.get_by_role("log", name="Transcript").wait_for()
             read = _read(page)
-            wrong = read["lies"][:3] + ([] if read["isReached"] else ["Allow is not reached"])
+            wrong = read["lies"][:3] + ([] if read["isReached"] else [f"not reached: {read}"])
             if not read["pieces"]:
                 wrong.append("nothing to see")
             if wrong:
@@ -211,16 +227,35 @@ def test_allow_is_enabled_only_after_all_of_it_was_on_the_screen(
 def test_a_long_diff_is_read_to_its_end(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
-    hub = _asked(start_hub, folder, LONG)
+    before = "".join(f"line {number}\n" for number in range(300))
+    after = "".join(f"line {number}{'!' * (number % 2)}\n" for number in range(300))
+    hub = _asked(start_hub, folder, {"diff": _edit(("/work/a.py", before, after))})
     page = open_device(hub)
     _at(page, "phone", "100%")
-    page.goto(f"{hub.url}/#/s/long-diff")
+    page.goto(f"{hub.url}/#/s/diff")
     read = _read(page)
     assert read["atFirst"] is False
     assert read["lies"] == []
     assert read["isReached"]
-    assert read["pieces"] == 3000
-    expect(page.locator(".approval .diff-tally")).to_have_text("+1000 −1000")
+    assert read["pieces"] == 450  # more than are drawn at first
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_diff_of_thousands_of_lines_cannot_be_allowed_unread(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path, size: str
+) -> None:
+    hub = _asked(start_hub, folder, LONG)
+    page = open_device(hub, desktop=size == "desktop")
+    for place in ("inbox", "s/long-diff"):
+        _at(page, size, "100%")
+        page.goto(f"{hub.url}/#/{place}")
+        expect(page.locator(".approval .diff-tally")).to_have_text("+1000 \N{MINUS SIGN}1000")
+        expect(page.get_by_text("2,600 more lines")).to_have_count(1)
+        page.get_by_role("button", name="Scroll to read it all").wait_for(state="attached")
+        allow = page.get_by_role("button", name="Allow once")
+        expect(allow).to_have_attribute("aria-disabled", "true")
+        allow.evaluate("button => button.click()")
+    assert len(hub.call("GET", "/api/permissions")["permissions"]) == 1
 
 
 @pytest.mark.parametrize("size", ["keyboard up", "phone on its side", "desktop"])
@@ -262,7 +297,8 @@ def test_a_request_that_is_covered_cannot_be_allowed(
             const cover = document.createElement('div')
             cover.id = 'cover'
             const box = document.querySelector('.command').getBoundingClientRect()
-            cover.style = `position:fixed;left:0;right:0;top:${box.top}px;height:${box.height}px;z-index:9`
+            const {top, height} = box
+            cover.style = `position:fixed;inset:${top}px 0 auto;height:${height}px;z-index:9`
             document.body.append(cover)
         }"""
     )

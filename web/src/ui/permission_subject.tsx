@@ -3,6 +3,7 @@
 // here is cut without a way to the rest.
 
 import type { JSX } from 'preact'
+import { memo } from 'preact/compat'
 import type { PermissionRequest, ToolCallContent } from '../data/index.ts'
 import { CopyButton } from './code'
 import { Diff } from './diff'
@@ -11,7 +12,8 @@ import { headline } from './permission_headline'
 import { changeOf } from './tool_call'
 import { Visible } from './visible_text'
 
-export function Subject({ item }: { item: PermissionRequest }): JSX.Element {
+/** Rendered again only when the request changes, not with each line that was read. */
+export const Subject = memo(function Subject({ item }: { item: PermissionRequest }): JSX.Element {
   const { command, unknown } = item.call
   const changes = (item.toolCall.content ?? []).filter((part) => part?.type === 'diff')
   const rest = otherInput(item, changes.length > 0)
@@ -52,7 +54,7 @@ export function Subject({ item }: { item: PermissionRequest }): JSX.Element {
       )}
     </div>
   )
-}
+})
 
 function Uninspected({ item }: { item: PermissionRequest }): JSX.Element | null {
   if (item.call.isInspectable) return null

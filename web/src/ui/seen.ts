@@ -7,8 +7,11 @@
 
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks'
 
-const STEP = 6
-const EDGE = 3
+/** Pixels between two samples: less than what could cover a part of a request. */
+const STEP = 20
+const EDGE = 2
+/** Pixels at the ends of a part that need not be seen: rounded corners, and less than half a line. */
+const TOLERANCE = 6
 const LEAST_IN_VIEW = 14
 const CHECK_MILLISECONDS = 400
 
@@ -30,10 +33,10 @@ export class SeenRanges {
   firstGap(height: number): number | null {
     let reached = 0
     for (const [from, to] of this.#ranges) {
-      if (from > reached + STEP) break
+      if (from > reached + TOLERANCE) break
       reached = Math.max(reached, to)
     }
-    return reached >= height - STEP ? null : reached
+    return reached >= height - TOLERANCE ? null : reached
   }
 
   /** How much of the height was seen. */
@@ -123,29 +126,44 @@ function measure(
     hasGap ||= box.height === 0 || part.ranges.firstGap(box.height) !== null
   }
   const isWhole = !hasGap && root.querySelector('[data-unshown]') === null
-  const isInView = inView >= Math.min(LEAST_IN_VIEW, height - STEP)
+  const isInView = inView >= Math.min(LEAST_IN_VIEW, height - TOLERANCE)
   const share = height === 0 ? 0 : Math.min(1, seen / height)
   return { isSeen: isWhole && isInView, share: Math.floor(share * 100) / 100 }
 }
 
 /** Note which heights of an element can be seen now; returns how much that is. */
 function sample(element: HTMLElement, box: DOMRect, ranges: SeenRanges): number {
-  const view = window.visualViewport
-  const top = Math.max(box.top, view?.offsetTop ?? 0)
-  const bottom = Math.min(box.bottom, view === null ? innerHeight : view.offsetTop + view.height)
-  const columns = [box.left + EDGE, (box.left + box.right) / 2, box.right - EDGE]
-  let found = 0
-  for (let from = top; from < bottom; from += STEP) {
-    const to = Math.min(from + STEP, bottom)
-    const isShown = columns.every((x) => {
-      const hit = document.elementFromPoint(x, (from + to) / 2)
+  const [top, bottom] = visibleHeight(element, box)
+  const columns = [box.left + box.width * 0.08, box.left + box.width * 0.92]
+  const isShown = (y: number): boolean =>
+    columns.every((x) => {
+      const hit = document.elementFromPoint(x, y)
       return hit !== null && element.contains(hit)
     })
-    if (!isShown) continue
-    ranges.add(from - box.top, to - box.top)
-    found += to - from
+  let [found, from, wasShown] = [0, top, top < bottom && isShown(top + EDGE)]
+  while (from < bottom) {
+    const to = Math.min(from + STEP, bottom)
+    const isShownHere = isShown(to - EDGE)
+    if (wasShown && isShownHere) {
+      ranges.add(from - box.top, to - box.top)
+      found += to - from
+    }
+    ;[from, wasShown] = [to, isShownHere]
   }
   return found
+}
+
+/** The part of a box that its scrollers and the screen leave visible: what covers it is not known. */
+function visibleHeight(element: HTMLElement, box: DOMRect): [number, number] {
+  const view = window.visualViewport
+  const [first, last] = view === null ? [0, innerHeight] : [view.offsetTop, view.offsetTop + view.height]
+  let [top, bottom] = [Math.max(box.top, first), Math.min(box.bottom, last)]
+  for (let outer = element.parentElement; outer !== null; outer = outer.parentElement) {
+    if (outer.scrollHeight <= outer.clientHeight) continue
+    const around = outer.getBoundingClientRect()
+    ;[top, bottom] = [Math.max(top, around.top), Math.min(bottom, around.bottom)]
+  }
+  return [top, bottom]
 }
 
 const MARGIN = 8
@@ -165,17 +183,21 @@ export function openAtSubject(scroller: HTMLElement | null): (() => void) | unde
     const toPart = first.getBoundingClientRect().top - box.top - MARGIN
     const toAnswers = answers.getBoundingClientRect().bottom - box.bottom + MARGIN
     scroller.scrollTop += Math.min(toPart, toAnswers)
+    ours = scroller.scrollTop
   }
+  let ours = scroller.scrollTop
   const observer = new ResizeObserver(show)
-  const end = (): void => observer.disconnect()
   observer.observe(scroller)
   observer.observe(card)
-  const gestures = ['wheel', 'touchmove', 'keydown', 'pointerdown'] as const
-  for (const each of gestures) scroller.addEventListener(each, end, { once: true, passive: true })
-  return () => {
-    end()
-    for (const each of gestures) scroller.removeEventListener(each, end)
+  const onScroll = (): void => {
+    if (Math.abs(scroller.scrollTop - ours) > 1) end()
   }
+  const end = (): void => {
+    observer.disconnect()
+    scroller.removeEventListener('scroll', onScroll)
+  }
+  scroller.addEventListener('scroll', onScroll, { passive: true })
+  return end
 }
 
 function scrollToGap(root: HTMLElement | null, parts: Map<Element, PartSeen>): void {
