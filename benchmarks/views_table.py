@@ -21,7 +21,7 @@ def views(rounds: int) -> Table:
         f"{kind.replace('_', ' ')} {sizes['100000']}" for kind, sizes in figures["KiB held"].items()
     )
     head = ["µs per event", "1,000 events", "100,000", "100,000 / 1,000", "per second"]
-    title = "**Dialects**, one event at a time (best, CPU time, garbage collector on)"
+    title = "**Views**, one event at a time (best, CPU time, garbage collector on)"
     after = f"KiB that a projector of packets holds after 100,000 events: {held}."
     return [title, "", *table(head, rows), "", after, ""]
 

@@ -10,7 +10,7 @@ from cryptography.x509.oid import NameOID
 
 
 def certify(certificate: Path, key: Path, name: str) -> None:
-    """Write a key and a certificate that nobody else vouches for."""
+    """Write a key and a self-signed certificate."""
     secret = ec.generate_private_key(ec.SECP256R1())
     own = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)

@@ -155,7 +155,7 @@ def _fallback(fallback: FallbackDeclaration) -> str:
     )
 
 
-# --- rules.py
+# --- field_rules.py
 
 
 def rules_module(model: Model, stable: Model, source: str) -> str:

@@ -37,7 +37,7 @@ def modules(stable: Schema, unstable: Schema, source: str) -> dict[str, str]:
     return {
         "schema.py": schema_module(model, source),
         "unions.py": unions_module(model, source),
-        "rules.py": rules_module(model, Model(stable), source),
+        "field_rules.py": rules_module(model, Model(stable), source),
         "methods.py": methods_module(model, calls_of(model, stable), source),
     }
 

@@ -5,7 +5,7 @@ import { type Plugin, defineConfig } from 'vite'
 // which must be called /sw.js for ever.
 export default defineConfig({
   base: '/',
-  plugins: [namedAfterFiles()],
+  plugins: [workerInOneFile(), namedAfterFiles()],
   oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
   build: {
     outDir: '../src/quarterdeck/hub/page/built',
@@ -25,6 +25,20 @@ export default defineConfig({
   },
   server: { proxy: { '/api': 'http://127.0.0.1:7272' } },
 })
+
+/** Give the worker copies of the modules that the page has, too: a classic worker cannot import. */
+function workerInOneFile(): Plugin {
+  const isOfWorker = (id: string) => id.endsWith('/src/sw.ts') || id.endsWith('?sw')
+  return {
+    name: 'worker-in-one-file',
+    enforce: 'pre',
+    async resolveId(source, importer, options) {
+      if (importer === undefined || !isOfWorker(importer)) return null
+      const found = await this.resolve(source, importer.replace('?sw', ''), { ...options, skipSelf: true })
+      return found === null ? null : `${found.id}?sw`
+    },
+  }
+}
 
 /** Name the worker's cache after the files of the page: another page is another worker. */
 function namedAfterFiles(): Plugin {

@@ -20,7 +20,7 @@ from tests.acp.instances import canonical, instances, typed_definitions
 from tools.acp_model import ENVELOPES, Model
 from tools.acp_overlay import with_overlay
 
-GENERATED = ("methods.py", "rules.py", "schema.py", "unions.py")
+GENERATED = ("field_rules.py", "methods.py", "schema.py", "unions.py")
 STRUCTS = [
     each
     for each in vars(schema).values()

@@ -25,7 +25,7 @@ from quarterdeck.host import Host
 from quarterdeck.protocol import Event, to_json
 from quarterdeck.storage import Storage
 from quarterdeck.testing import scripted_agent
-from tests.testing.stories import story_scenario
+from tests.testing.recorded_scripts import scenario_of_script
 
 Json = dict[str, Any]
 
@@ -195,7 +195,7 @@ class Played:
 
     def _definition(self, placeholder: str) -> Json:
         script: Json = SCRIPTS.get(placeholder) or self.scenario["agentScript"]
-        module, *arguments = scripted_agent(story_scenario(script), pace=0)[3:]
+        module, *arguments = scripted_agent(scenario_of_script(script), pace=0)[3:]
         assert module == "quarterdeck.testing.agent"
         recorder = str(Path(__file__).with_name("recording_agent.py"))
         return {

@@ -15,7 +15,7 @@ import anyio
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from quarterdeck.host import agents
+from quarterdeck.host import agent_process
 from quarterdeck.host.log import stream
 from quarterdeck.host.sessions import recovery
 from tests.host.model.puppet import pulled
@@ -43,7 +43,7 @@ def live(choose: Choose, *, is_durable: bool) -> None:
             await world.leave(is_killed=False)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(agents, "open_process", pulled(world.started))
+        patch.setattr(agent_process, "open_process", pulled(world.started))
         patch.setattr(stream, "TAIL", SMALL_PAGE)
         patch.setattr(stream, "PAGE", SMALL_PAGE)
         patch.setattr(recovery, "FIRST_LIMIT", SMALL_PAGE)

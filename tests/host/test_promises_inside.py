@@ -12,7 +12,7 @@ import pytest
 
 from quarterdeck.client import Client, InProcessTransport
 from quarterdeck.errors import AcpError
-from quarterdeck.host import Host, HostEndpoint, HostOptions, agents
+from quarterdeck.host import Host, HostEndpoint, HostOptions, agent_process
 from quarterdeck.host.log import stream
 from quarterdeck.protocol import Event
 from quarterdeck.protocol.events import UnknownEvent
@@ -103,7 +103,7 @@ async def test_p5_an_agent_that_crashes_again_and_again_lives_once_at_a_time(
         puppets.append(puppet)
 
     with pytest.MonkeyPatch.context() as patch, anyio.fail_after(60):
-        patch.setattr(agents, "open_process", pulled(start))
+        patch.setattr(agent_process, "open_process", pulled(start))
         options = HostOptions(restart="on-crash", restart_limit=2, restart_backoff=backoff)
         async with Host(options) as host:
             host_seen = Seen()

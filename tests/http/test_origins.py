@@ -15,6 +15,7 @@ from quarterdeck.http.origins import (
     public_origin,
     sites,
 )
+from quarterdeck.hub.auth.device_keys import hub_key
 from quarterdeck.hub.auth.guard import Authentication, AuthenticationOptions
 from quarterdeck.hub.store import HUB_TABLES, HubStore
 from quarterdeck.storage.database import open_database
@@ -69,14 +70,12 @@ def test_on_loopback_the_hub_has_three_names_with_its_port() -> None:
         "localhost:7272": "http://localhost:7272",
         "[::1]:7272": "http://[::1]:7272",
     }
-    assert {(site.cookie, site.is_secure) for site in named.values()} == {
-        ("quarterdeck-7272", False)
-    }
+    assert not any(site.is_secure for site in named.values())
 
 
-def test_with_tls_cookies_are_secure_and_bound_to_the_host() -> None:
+def test_with_tls_the_origin_is_https() -> None:
     site = sites(Listening(port=8443, has_tls=True))["localhost:8443"]
-    assert (site.origin, site.cookie) == ("https://localhost:8443", "__Host-quarterdeck-8443")
+    assert site.origin == "https://localhost:8443"
     assert site.is_secure
 
 
@@ -91,7 +90,7 @@ def test_behind_a_proxy_the_network_uses_https_and_this_computer_does_not() -> N
     listening = Listening(port=7272, is_behind_proxy=True, allowed_hosts=("Desk.example", "a:8443"))
     named = sites(listening)
     assert named["desk.example"].origin == "https://desk.example"
-    assert named["desk.example"].cookie == "__Host-quarterdeck-443"
+    assert named["desk.example"].is_secure
     assert named["a:8443"].origin == "https://a:8443"
     assert named["127.0.0.1:7272"].origin == "http://127.0.0.1:7272"
     assert "desk.example:7272" not in named
@@ -122,7 +121,9 @@ async def test_a_gate_is_not_made_where_tokens_could_be_read(tmp_path: Path) -> 
     async with open_database(tmp_path / "hub.db", HUB_TABLES) as database:
         with pytest.raises(StartRefused, match="tokens need TLS"):
             Authentication(
-                HubStore(database), AuthenticationOptions(listening=Listening(host="0.0.0.0"))
+                HubStore(database),
+                hub_key(tmp_path / "hub.key"),
+                AuthenticationOptions(listening=Listening(host="0.0.0.0")),
             )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from quarterdeck.agent.builtin.web import Fetcher
+from quarterdeck.agent.builtin.tools.fetch import Fetcher
 from quarterdeck.errors import ToolFailed
 from quarterdeck.http.public_addresses import is_public, literal_address
 from quarterdeck.hub.push.delivery import AddressRefused, deliver, origin_of

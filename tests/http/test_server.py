@@ -1,8 +1,9 @@
 """Connections without a request, or with too much of one, are closed."""
 
+import gc
 import subprocess
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import anyio
@@ -64,6 +65,37 @@ async def test_a_head_without_end_is_cut_off(tmp_path: Path, parser: Parser) -> 
         with anyio.fail_after(PATIENCE), pytest.raises(anyio.BrokenResourceError):
             await _send_for_ever(wire, b"X-More: and more\r\n" * 100, pause=0)
         assert (await guarded.get("/api/secret", token=guarded.owner)).status == 200
+
+
+def _requests_held() -> int:
+    gc.collect()
+    return sum(type(each).__name__ == "RequestResponseCycle" for each in gc.get_objects())
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+@pytest.mark.parametrize("path", ["/api/secret", "/api/ticks", "/nowhere"])
+async def test_requests_sent_ahead_of_their_answers_are_not_collected(
+    tmp_path: Path, parser: Parser, path: str
+) -> None:
+    head = f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    most = 0
+    async with open_guarded(tmp_path, parser) as guarded, guarded.served.connect() as wire:
+        with anyio.move_on_after(1.0), suppress(anyio.BrokenResourceError):
+            for _ in range(20):
+                await wire.send(head * 500)
+                await anyio.sleep(0.01)
+                most = max(most, _requests_held())
+        assert most < 50
+        assert (await guarded.get("/api/secret", token=guarded.owner)).status == 200
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+async def test_a_few_requests_may_be_sent_ahead(tmp_path: Path, parser: Parser) -> None:
+    head = b"GET /api/secret HTTP/1.1\r\nHost: x\r\n"
+    async with open_guarded(tmp_path, parser) as guarded, guarded.served.connect() as wire:
+        await wire.send((head + b"\r\n") * 5 + head + b"connection: close\r\n\r\n")
+        with anyio.fail_after(PATIENCE):
+            assert (await wire.rest()).count(b"HTTP/1.1 421") == 6
 
 
 @pytest.mark.usefixtures("some_patience")

@@ -2,17 +2,18 @@
 
 How to use it on a complete hub:
 
-    target = Target(served, token=owner_token, cookie="quarterdeck-PORT=qd_…", counts=reached)
+    target = Target(served, owner_token, browser, others, auth.nonces.newest, counts=reached)
     assert await attack_every(hub_endpoints(hub), target) == []
 
 With `half`, one of two, every second attack is left out, on each endpoint the other ones: with one
 half for each parser of HTTP, every attack is tried on every endpoint, and with both parsers.
 
-`served` is a hub on a real port (`tests.hub.served`), the token and the cookie are valid ones of
-devices that may do everything, and `counts` returns a number that changes when any handler was
-reached. The result has one line for each hole. Each attack carries valid credentials unless
-they are its subject, so that it is rejected for its own reason; and before the attacks, every
-endpoint gets a valid request, so that a hub that rejects everything does not pass.
+`served` is a hub on a real port (`tests.hub.served`), the token and the browser are valid ones of
+devices that may do everything, the other browser is paired, too, and `counts` returns a number that
+changes when any handler was reached. The result has one line for each hole. Each attack carries
+valid credentials unless they are its subject, so that it is rejected for its own reason; and before
+the attacks, every endpoint gets a valid request of the owner and one of the browser, so that a hub
+that rejects everything does not pass. Those of the browser are replayed later.
 
 An endpoint that is added to the table is attacked without further changes.
 """
@@ -20,12 +21,14 @@ An endpoint that is added to the table is attacked without further changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 import anyio
 
 from quarterdeck.hub.api.endpoint import Endpoint
+from quarterdeck.hub.auth.request_signatures import NonceAndTime
+from tests.hub.browser_keys import Signing, SigningBrowser, base64url, random_text
 from tests.hub.served import PATIENCE, UPGRADE, Reply, Served
 
 SECURITY_HEADERS: Final = {
@@ -40,6 +43,7 @@ JSON: Final = "Content-Type: application/json"
 # Statuses of the guard alone; a handler that was reached answers something else.
 _GUARD: Final = frozenset({401, 415, 421, 431})
 _CLOSED: Final = 0
+PROOF: Final = "@proof@"
 
 
 @dataclass(frozen=True)
@@ -48,9 +52,14 @@ class Target:
 
     served: Served
     token: str
-    cookie: str
-    """NAME=VALUE."""
+    browser: SigningBrowser
+    other: SigningBrowser
+    """Another browser."""
+    newest: Callable[[], NonceAndTime]
+    """The nonce and the clock of the hub."""
     counts: Callable[[], int]
+    replays: dict[str, bytes] = field(default_factory=dict)
+    """Valid requests that were sent, by endpoint."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +68,12 @@ class Attack:
 
     name: str
     raw: bytes
+    """With `PROOF` where a proof of the request belongs."""
     expected: frozenset[int]
+    change: Callable[[Signing], Signing] = lambda signing: signing
+    """What the proof says instead."""
+    alter: Callable[[str], str] = lambda proof: proof
+    """What becomes of the proof after it was signed."""
 
 
 def attacks(endpoint: Endpoint, target: Target) -> Iterator[Attack]:
@@ -67,6 +81,7 @@ def attacks(endpoint: Endpoint, target: Target) -> Iterator[Attack]:
     writer = _RequestWriter(endpoint, target)
     if endpoint.scope is not None:
         yield from _without_token(writer)
+        yield from _wrong_proofs(writer)
         yield from _odd_paths(writer)
     yield from _rebinding(writer)
     yield from _from_other_pages(writer)
@@ -87,7 +102,7 @@ async def attack_every(
     async def try_one(endpoint: Endpoint, attack: Attack) -> None:
         async with limiter:
             try:
-                reply = await target.served.send(attack.raw)
+                reply = await target.served.send(_RequestWriter(endpoint, target).signed(attack))
             except TimeoutError:
                 holes.append(f"{_name(endpoint)}: {attack.name}: no response")
                 return
@@ -117,13 +132,20 @@ def _holes(attack: Attack, reply: Reply) -> Iterator[str]:
 
 
 async def _unusable(endpoint: Endpoint, target: Target) -> str | None:
-    """Send a valid request of the owner; return what is wrong with the response."""
-    raw = _RequestWriter(endpoint, target).request(f"Authorization: Bearer {target.token}")
-    async with target.served.connect() as wire:
-        with anyio.fail_after(PATIENCE):
-            await wire.send(raw)
-            status, _ = await wire.head()
-    return f"{_name(endpoint)}: refused the owner: {status}" if status in _GUARD else None
+    """Send a valid request of the owner and one of the browser; return what is wrong."""
+    writer = _RequestWriter(endpoint, target)
+    requests = {"the owner": writer.request(writer.bearer)}
+    if endpoint.scope is not None and endpoint.path != "/api/logout":  # that ends the browser
+        valid = Attack("", writer.request(writer.proof), frozenset())
+        requests["the browser"] = target.replays[_name(endpoint)] = writer.signed(valid)
+    for name, raw in requests.items():
+        async with target.served.connect() as wire:
+            with anyio.fail_after(PATIENCE):
+                await wire.send(raw)
+                status, _ = await wire.head()
+        if status in _GUARD:
+            return f"{_name(endpoint)}: refused {name}: {status}"
+    return None
 
 
 def _name(endpoint: Endpoint) -> str:
@@ -140,11 +162,25 @@ class _RequestWriter:
         self.host = target.served.host
         self.origin = target.served.origin
         self.bearer = f"Authorization: Bearer {target.token}"
-        self.cookie = f"Cookie: {target.cookie}"
+        self.cookie = f"Cookie: quarterdeck-{self.port}={target.token}"
+        self.proof = f"Authorization: QuarterdeckKey {PROOF}"
         parts = endpoint.path.split("/")
         self.path = "/".join("x" if part.startswith("{") else part for part in parts)
         self.is_unsafe = endpoint.method not in ("GET", "HEAD")
         self.is_websocket = endpoint.kind == "websocket"
+
+    def signed(self, attack: Attack) -> bytes:
+        """Return the bytes of an attack; a proof is signed now, since it is soon too old."""
+        if PROOF.encode() not in attack.raw:
+            return attack.raw
+        now = self.target.newest()
+        browser = self.target.browser
+        method = "WEBSOCKET" if self.is_websocket else self.endpoint.method
+        body = b"{}" if self.is_unsafe else b""
+        times = (now.nonce, now.milliseconds)
+        wanted = Signing(method, self.origin, self.path, browser.device_id, *times, body)
+        proof = attack.alter(browser.proof(attack.change(wanted)))
+        return attack.raw.replace(PROOF.encode(), proof.encode())
 
     def request(
         self,
@@ -177,19 +213,127 @@ def _without_token(writer: _RequestWriter) -> Iterator[Attack]:
         "a token as a password": (f"Authorization: Basic {token}",),
         "half a token": (f"Authorization: Bearer {token[:-1]}",),
         "a wrong token and a good cookie": (own, "Authorization: Bearer x", writer.cookie),
+        "a cookie alone": (writer.cookie,),
+        "a cookie with our Origin": (own, "Sec-Fetch-Site: same-origin", writer.cookie),
         "the cookie of another port": (own, f"Cookie: quarterdeck-1={token}"),
         "the cookie with a prefix": (own, f"Cookie: __Host-quarterdeck-{writer.port}={token}"),
         "two cookies": (own, f"{writer.cookie}; quarterdeck-{writer.port}=qd_planted"),
+        "a proof in a cookie": (own, f"Cookie: quarterdeck-{writer.port}={PROOF}"),
+        "a token as a proof": (f"Authorization: QuarterdeckKey {token}",),
+        "a proof as a token": (f"Authorization: Bearer {PROOF}",),
+        "the id of a browser as a token": (
+            f"Authorization: Bearer {writer.target.browser.device_id}",
+        ),
         "from this computer": ("X-Forwarded-For: 127.0.0.1", "X-Real-IP: 127.0.0.1"),
         "another header": (f"X-Token: {token}", f"Proxy-Authorization: Bearer {token}"),
     }
     if not writer.is_websocket:
         tries["a subprotocol"] = (f"Sec-WebSocket-Protocol: quarterdeck.token.{token}",)
+        tries["a proof as a subprotocol"] = (f"Sec-WebSocket-Protocol: quarterdeck.proof.{PROOF}",)
     for name, lines in tries.items():
         yield Attack(name, writer.request(*lines), frozenset({401}))
-    for query in (f"token={token}", f"access_token={token}", f"code={token}"):
+    for query in (f"token={token}", f"access_token={token}", f"code={token}", f"proof={PROOF}"):
         path = f"{writer.path}?{query}"
         yield Attack("a token in the address", writer.request(path=path), frozenset({401}))
+
+
+def _wrong_proofs(writer: _RequestWriter) -> Iterator[Attack]:
+    """Proofs of our own browser for something else, of something else, or used before."""
+    refused = frozenset({401})
+    plain = writer.request(writer.proof)
+    for name, change in _wrong_signings(writer).items():
+        yield Attack(f"a proof of {name}", plain, refused, change)
+    for name, alter in _broken_proofs(writer).items():
+        yield Attack(f"a proof with {name}", plain, refused, alter=alter)
+    yield Attack(
+        "a query that was not signed",
+        writer.request(writer.proof, path=writer.path + "?a"),
+        refused,
+    )
+    if writer.is_unsafe:
+        raw = writer.request(writer.proof, JSON, "Content-Length: 3", body="{ }")
+        yield Attack("a body that was not signed", raw, refused)
+        yield Attack("no body", writer.request(writer.proof, body=""), refused)
+    raw = writer.request(writer.proof, hosts=[f"localhost:{writer.port}"])
+    yield Attack("a proof for another name of the hub", raw, refused)
+    if writer.is_websocket:
+        offered = f"Sec-WebSocket-Protocol: quarterdeck, quarterdeck.proof.{PROOF}"
+        for name, change in _wrong_signings(writer).items():
+            yield Attack(f"a subprotocol of {name}", writer.request(offered), refused, change)
+    replay = writer.target.replays.get(_name(writer.endpoint))
+    if replay is not None:
+        yield Attack("a replay", replay, refused)
+        yield Attack("a replay with another header", _with_line(replay, "X-Again: 1"), refused)
+
+
+def _wrong_signings(writer: _RequestWriter) -> dict[str, Callable[[Signing], Signing]]:
+    target, port = writer.target, writer.port
+    method = "DELETE" if writer.endpoint.method != "DELETE" else "POST"
+    changes: dict[str, dict[str, Any]] = {
+        "another method": {"method": method},
+        "the method in lower case": {"method": writer.endpoint.method.lower()},
+        "another kind": {"method": "GET" if writer.is_websocket else "WEBSOCKET"},
+        "another path": {"target": "/api/device/"},
+        "another query": {"target": f"{writer.path}?x=1"},
+        "another body": {"body": b'{"optionId":"allow"}'},
+        "another port": {"origin": f"http://127.0.0.1:{port - 1}"},
+        "another name": {"origin": f"http://localhost:{port}"},
+        "https": {"origin": f"https://127.0.0.1:{port}"},
+        "no origin": {"origin": "null"},
+        "another start of the hub": {"nonce": random_text()},
+        "another device": {"device_id": target.other.device_id},
+        "the owner": {"device_id": "owner"},
+        "no device": {"device_id": "dev_0123456789abcdef"},
+    }
+    signings = {name: _changing(**change) for name, change in changes.items()}
+    signings["61 seconds ago"] = lambda signing: replace(signing, time=signing.time - 61_000)
+    signings["the next minute"] = lambda signing: replace(signing, time=signing.time + 90_000)
+    return signings
+
+
+def _changing(**change: Any) -> Callable[[Signing], Signing]:
+    return lambda signing: replace(signing, **change)
+
+
+def _broken_proofs(writer: _RequestWriter) -> dict[str, Callable[[str], str]]:
+    other = writer.target.other.device_id
+
+    def part(number: int, text: str) -> Callable[[str], str]:
+        def changed(proof: str) -> str:
+            parts = proof.split(".")
+            return ".".join((*parts[:number], text, *parts[number + 1 :]))
+
+        return changed
+
+    return {
+        "another device": part(0, other),
+        "another nonce": part(1, random_text()),
+        "another time": part(2, "1"),
+        "a time that is none": part(2, "-1"),
+        "a huge time": part(2, "9" * 15),
+        "another id": part(3, random_text()),
+        "another digest": part(4, base64url(bytes(32))),
+        "no signature": lambda proof: proof.rpartition(".")[0],
+        "an empty signature": part(5, ""),
+        "a signature of zeros": part(5, base64url(bytes(64))),
+        "a short signature": lambda proof: proof[:-1],
+        "more after it": lambda proof: f"{proof}.x",
+        "nothing in it": lambda proof: "",
+        "another's signature": lambda proof: _of_another(writer, proof),
+    }
+
+
+def _of_another(writer: _RequestWriter, proof: str) -> str:
+    """Return the same proof, signed with the key of another browser."""
+    device_id, nonce, time, id_, _, _ = proof.split(".")
+    method = "WEBSOCKET" if writer.is_websocket else writer.endpoint.method
+    body = b"{}" if writer.is_unsafe else b""
+    wanted = (method, writer.origin, writer.path, device_id, nonce, int(time))
+    return writer.target.other.proof(Signing(*wanted, body, id_))
+
+
+def _with_line(raw: bytes, line: str) -> bytes:
+    return raw.replace(b"\r\n", b"\r\n" + line.encode() + b"\r\n", 1)
 
 
 def _odd_paths(writer: _RequestWriter) -> Iterator[Attack]:
@@ -261,7 +405,7 @@ def _rebinding(writer: _RequestWriter) -> Iterator[Attack]:
 
 def _from_other_pages(writer: _RequestWriter) -> Iterator[Attack]:
     port = writer.port
-    for credentials in (writer.cookie, writer.bearer):
+    for credentials in (writer.cookie, writer.bearer, writer.proof):
         for origin in (
             "https://evil.example",
             "null",
@@ -284,8 +428,6 @@ def _from_other_pages(writer: _RequestWriter) -> Iterator[Attack]:
             yield Attack(f"Sec-Fetch-Site {site}", raw, frozenset({403}))
             raw = writer.request(credentials, f"Sec-Fetch-Site: {site}", "Sec-Fetch-Mode: no-cors")
             yield Attack(f"Sec-Fetch-Site {site} without Origin", raw, frozenset({403}))
-    if writer.is_unsafe or writer.is_websocket:
-        yield Attack("a cookie without Origin", writer.request(writer.cookie), frozenset({403}))
 
 
 def _ambiguous(writer: _RequestWriter) -> Iterator[Attack]:
@@ -336,6 +478,6 @@ def _forms(writer: _RequestWriter) -> Iterator[Attack]:
         "Content-Type:",
         "X-Nothing: x",
     ):
-        for credentials in ((own, writer.cookie), (writer.bearer,)):
+        for credentials in ((own, writer.proof), (writer.bearer,)):
             raw = writer.request(*credentials, content_type, "Content-Length: 2", body="{}")
             yield Attack(content_type, raw, frozenset({415}))

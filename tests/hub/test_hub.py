@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -118,6 +120,34 @@ async def test_hub_json_says_where_the_hub_is_while_it_is_there(tmp_path: Path) 
         assert not (home / "hub.json").exists()
 
 
+def _taken(host: str, port: int) -> socket.socket | None:
+    """Listen where another program of this computer could; None if it has no such address."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    taken = socket.socket(family)
+    try:
+        taken.bind((host, port))
+    except OSError:
+        taken.close()
+        return None
+    taken.listen()
+    return taken
+
+
+@pytest.mark.parametrize(("host", "other"), [("127.0.0.1", "::1"), ("::1", "127.0.0.1")])
+async def test_no_other_program_is_localhost_at_the_port_of_a_hub(
+    tmp_path: Path, host: str, other: str
+) -> None:
+    given = replace(options(tmp_path / "home"), host=host)
+    async with Hub(given) as hub, serving(hub) as address:
+        assert _taken(other, address.port) is None
+    taken = _taken(other, address.port)
+    if taken is None:  # this computer has one loopback address
+        return
+    with taken, pytest.raises(StartRefused, match="also localhost; stop it, or choose"):
+        async with Hub(replace(given, port=address.port)) as hub, serving(hub):
+            pass
+
+
 async def test_health_is_public_and_everything_else_is_not(tmp_path: Path) -> None:
     async with running(options(tmp_path / "home")) as (_, client):
         client.http.headers.pop("authorization")
@@ -154,7 +184,7 @@ async def test_leaving_a_hub_cancels_the_turn_and_keeps_the_queue(tmp_path: Path
     async with running(given) as (_, client):
         parked = await client.get(f"/api/sessions/{session}/prompts/k1")
         assert parked["state"] == "interrupted"
-        await client.asked()  # the second one is run, without anybody asking again
+        await client.asked()  # the second one is run, without another call
         running_now = await client.get(f"/api/sessions/{session}/prompts/k2")
         assert running_now["state"] == "running"
 
@@ -185,7 +215,7 @@ async def test_no_client_waits_for_a_log_that_cannot_be_written(
                 assert refused["error"]["retryable"]
             told = await client.post(f"/api/sessions/{session}/close", {}, status=503)
             assert "this request continues" in told["error"]["message"]
-        # Also the one that nobody was told of.
+        # Also the one that was reported to no client.
         await client.until(
             "/api/sessions",
             lambda told: all(each["status"] == "closed" for each in told["sessions"]),

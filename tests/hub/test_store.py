@@ -9,7 +9,7 @@ import pytest
 
 from quarterdeck.hub.auth.device import OWNER, Device
 from quarterdeck.hub.auth.device_store import Sighting, event_of
-from quarterdeck.hub.auth.pairing_store import KEPT_SECONDS, Pairing, PairingSecrets
+from quarterdeck.hub.auth.pairing_store import KEPT_SECONDS, NewCredential, Pairing, PairingSecrets
 from quarterdeck.hub.push.store import PushKinds, Subscription
 from quarterdeck.hub.store import HubStore
 from quarterdeck.protocol.timestamps import iso_seconds
@@ -34,7 +34,7 @@ async def paired(store: HubStore, code: bytes = b"short", *, now: float = NOW) -
         device_id=f"dev_{anyio.current_time()}",
         name="phone",
         sighting=Sighting("10.0.0.1", "Safari"),
-        token_hash=code + b" token",
+        credential=NewCredential(token_hash=code + b" token", key=None),
     )
 
 

@@ -15,8 +15,9 @@ from quarterdeck.hub import Hub, hub_endpoints
 from quarterdeck.hub.api.endpoint import Asgi, Endpoint, make_router
 from quarterdeck.hub.auth.device import SCOPES
 from quarterdeck.hub.editors import acp_endpoints
-from tests.hub.api.kit import ASK, Client, client_of, options, running, scripted
+from tests.hub.api.kit import ASK, Client, client_of, options, paired, running, scripted
 from tests.hub.attacks import Target, attack_every
+from tests.hub.browser_keys import SigningBrowser, pair_browser
 from tests.hub.served import PARSERS, UPGRADE, Parser, Served, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -31,20 +32,18 @@ class Fort:
     endpoints: list[Endpoint]
     reached: list[str]
 
-    @property
-    def owner(self) -> str:
-        return (self.hub.options.home / "token").read_text().strip()
-
-    async def pair(self, scope: str, *lines: str) -> str:
-        """Pair a device; return its token, or for a browser its cookie."""
+    async def pair(self, scope: str) -> str:
+        """Pair a device; return its token."""
         _, codes = await self.hub.auth.pairings.create(scope=scope)  # type: ignore[arg-type]
-        reply = await self.served.call(
-            "POST", "/api/pair", *lines, json={"code": codes.long, "name": "device"}
-        )
-        if lines:
-            return (reply.header("set-cookie") or "").partition(";")[0]
+        body = {"code": codes.long, "name": "device"}
+        reply = await self.served.call("POST", "/api/pair", json=body)
         token: str = reply.json["token"]
         return token
+
+    async def browser(self, scope: str) -> SigningBrowser:
+        """Pair a browser."""
+        _, codes = await self.hub.auth.pairings.create(scope=scope)  # type: ignore[arg-type]
+        return (await pair_browser(self.served, codes.long))[0]
 
 
 @asynccontextmanager
@@ -58,7 +57,7 @@ async def fort(home: Path, parser: Parser) -> AsyncIterator[Fort]:
             hub.auth.set_port(port)
             return hub.auth.guard(make_router(watched))
 
-        async with serving(make_app, parser) as served:
+        async with serving(make_app, parser, unix=home / "hub.sock") as served:
             yield Fort(hub, served, endpoints, reached)
 
 
@@ -75,18 +74,18 @@ async def test_no_attack_gets_through_to_any_endpoint_of_a_hub(
     tmp_path: Path, parser: Parser
 ) -> None:
     async with fort(tmp_path / "home", parser) as found:
-        cookie = await found.pair("admin", f"Origin: {found.served.origin}")
-        target = Target(found.served, found.owner, cookie, lambda: len(found.reached))
+        browser, other = await found.browser("admin"), await found.browser("admin")
+        newest, reached = found.hub.auth.nonces.newest, lambda: len(found.reached)
+        target = Target(found.served, await found.pair("admin"), browser, other, newest, reached)
         holes = await attack_every(found.endpoints, target, half=PARSERS.index(parser))
         assert not holes, "\n".join(holes)
-        assert (
-            await found.served.ask("GET /api/device HTTP/1.1", f"Cookie: {cookie}")
-        ).status == 200
+        assert (await browser.call("GET", "/api/device")).status == 200
 
 
 async def test_a_device_reaches_nothing_above_its_scope(tmp_path: Path) -> None:
     async with fort(tmp_path / "home", "h11") as found:
         tokens = {scope: await found.pair(scope) for scope in SCOPES}
+        browsers = {scope: await found.browser(scope) for scope in SCOPES}
         found.reached.clear()
         tried = 0
         for endpoint in found.endpoints:
@@ -95,9 +94,19 @@ async def test_a_device_reaches_nothing_above_its_scope(tmp_path: Path) -> None:
             for scope in SCOPES[: SCOPES.index(endpoint.scope)]:
                 status = await _asked(found.served, endpoint, tokens[scope])
                 assert status == 403, (endpoint.method, endpoint.path, scope)
+                status = await _signed(browsers[scope], endpoint)
+                assert status == 403, (endpoint.method, endpoint.path, scope)
                 tried += 1
-        assert found.reached == []
+        assert set(found.reached) == {"GET /api/nonce"}, "what browsers need to sign"
         assert tried > len(found.endpoints) // 2
+
+
+async def _signed(browser: SigningBrowser, endpoint: Endpoint) -> int:
+    path = "/".join("x" if part.startswith("{") else part for part in endpoint.path.split("/"))
+    if endpoint.kind == "websocket":
+        return (await browser.upgrade(path)).status
+    body: dict[str, str] | None = None if endpoint.method == "GET" else {}
+    return (await browser.call(endpoint.method, path, json=body)).status
 
 
 async def _asked(served: Served, endpoint: Endpoint, token: str) -> int:
@@ -109,13 +118,13 @@ async def _asked(served: Served, endpoint: Endpoint, token: str) -> int:
     return (await served.call(endpoint.method, path, token=token, json=body)).status
 
 
-async def test_after_a_whole_turn_tokens_are_nowhere_but_in_their_file(
+async def test_after_a_whole_turn_tokens_are_nowhere(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     home = tmp_path / "home"
     async with running(options(home, mine=scripted(ASK))) as (_hub, owner):
-        secrets = [(home / "token").read_text().strip(), await _paired(owner)]
+        secrets = [await paired(owner, "admin"), await _paired(owner)]
         async with client_of(home, str(owner.http.base_url), secrets[1]) as phone:
             session_id = await phone.session("mine", tmp_path)
             await phone.prompt(session_id, "one")
@@ -147,10 +156,10 @@ def _processes() -> list[bytes]:
     for path in (*Path("/proc").glob("[0-9]*/cmdline"), *Path("/proc").glob("[0-9]*/environ")):
         try:
             found.append(path.read_bytes())
-        except OSError:  # it has ended, or is somebody else's
+        except OSError:  # it has ended, or is another user's
             continue
     return found
 
 
 def _files(home: Path) -> list[bytes]:
-    return [each.read_bytes() for each in home.iterdir() if each.is_file() and each.name != "token"]
+    return [each.read_bytes() for each in home.iterdir() if each.is_file()]

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 from typing import Final
 
-from playwright.sync_api import BrowserContext, Page
+from playwright.sync_api import Page
 
 from tests.page.hubs import HubProcess
 
@@ -41,6 +41,33 @@ STORED: Final = """text => new Promise(done => {
     }
 })"""
 
+# Makes a key, registers it with a code, and stores it where the page looks for it.
+PAIRING: Final = """async ({code, name}) => {
+    const base64url = bytes => btoa(String.fromCharCode(...new Uint8Array(bytes)))
+        .replaceAll('+', '-').replaceAll('/', '_').replaceAll('=', '')
+    const ecdsa = {name: 'ECDSA', namedCurve: 'P-256'}
+    const keys = await crypto.subtle.generateKey(ecdsa, false, ['sign', 'verify'])
+    const publicKey = base64url(await crypto.subtle.exportKey('raw', keys.publicKey))
+    const challenge = base64url(crypto.getRandomValues(new Uint8Array(16)))
+    const {nonce} = await (await fetch(`/api/nonce?challenge=${challenge}`)).json()
+    const text = ['quarterdeck-pairing-1', location.origin, code, publicKey, nonce].join('\\n')
+    const signed = await crypto.subtle.sign(
+        {name: 'ECDSA', hash: 'SHA-256'}, keys.privateKey, new TextEncoder().encode(text))
+    const body = {code, name, key: {publicKey, nonce, signature: base64url(signed)}}
+    const headers = {'content-type': 'application/json'}
+    const answer = await fetch('/api/pair', {method: 'POST', headers, body: JSON.stringify(body)})
+    if (!answer.ok) return answer.status
+    const {device, hubKey} = await answer.json()
+    const opening = indexedDB.open('quarterdeck-key', 1)
+    opening.onupgradeneeded = () => opening.result.createObjectStore('key')
+    await new Promise(done => opening.onsuccess = done)
+    const table = opening.result.transaction('key', 'readwrite').objectStore('key')
+    const storing = table.put({deviceId: device.id, keys, hubKey}, 'this')
+    await new Promise(done => storing.transaction.oncomplete = done)
+    opening.result.close()
+    return answer.status
+}"""
+
 StartHub = Callable[..., HubProcess]
 OpenDevice = Callable[..., Page]
 
@@ -51,16 +78,11 @@ def chromium() -> str | None:
     return named or next(filter(None, map(shutil.which, PROGRAMS)), None)
 
 
-def let_in(context: BrowserContext, hub: HubProcess, scope: str) -> None:
+def let_in(page: Page, hub: HubProcess, scope: str) -> None:
     """Pair a browser as its page would, without loading that."""
     code = hub.call("POST", "/api/pairings", {"scope": scope})["code"]
-    given = {"code": code, "name": "A browser"}
-    answer = context.request.post(
-        f"{hub.url}/api/pair",
-        data=given,
-        headers={"origin": hub.url, "sec-fetch-site": "same-origin"},
-    )
-    assert answer.ok, answer.text()
+    page.goto(hub.url + "/healthz")  # any document of the origin
+    assert page.evaluate(PAIRING, {"code": code, "name": "A browser"}) == 200
 
 
 def pair(page: Page, link: str, name: str | None = None) -> None:

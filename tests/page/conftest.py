@@ -131,7 +131,7 @@ def open_device(browser: Browser) -> Iterator[OpenDevice]:
             lambda said: complaints.append(said.text) if "Content Security" in said.text else None,
         )
         if scope is not None:
-            let_in(context, hub, scope)
+            let_in(page, hub, scope)
         page.goto(hub.url + place)
         return page
 

@@ -227,7 +227,9 @@ def test_a_late_answer_is_reported_as_such(
     _card(early).get_by_role("button", name="Allow once").tap()
     hub.until(f"/api/sessions/{session}", lambda answer: answer["session"]["status"] == "active")
     late.context.set_offline(False)
-    failure = late.get_by_text(re.compile("^Could not answer the approval: .*already answered"))
+    failure = late.get_by_text(
+        re.compile("^Could not answer the permission request: .*already answered")
+    )
     expect(failure).to_be_visible()
     expect(_card(late)).to_have_count(0)
     late.goto(f"{hub.url}/#/settings")

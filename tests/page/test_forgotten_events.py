@@ -45,7 +45,7 @@ def test_the_copy_itself_has_no_errors(sources: Path) -> None:
     assert _files_with_errors(sources) == set()
 
 
-def test_a_new_session_event_must_reach_the_reducer_and_the_timeline(sources: Path) -> None:
+def test_a_new_session_event_must_reach_the_reducer_and_the_transcript(sources: Path) -> None:
     _replace(
         sources / EVENTS,
         "export type SessionEvent =\n",
@@ -53,7 +53,7 @@ def test_a_new_session_event_must_reach_the_reducer_and_the_timeline(sources: Pa
         "  type: 'teapot'\n  sessionId: string\n  payload: JsonObject\n}\n\n"
         "export type SessionEvent =\n  | TeapotEvent\n",
     )
-    assert _files_with_errors(sources) == {"src/protocol/reduce.ts", "src/data/timeline.ts"}
+    assert _files_with_errors(sources) == {"src/protocol/reduce.ts", "src/data/live_transcript.ts"}
 
 
 def test_a_new_host_event_must_reach_the_lists(sources: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_new_kind_of_request_must_reach_the_cards(sources: Path) -> None:
     assert _files_with_errors(sources) == {"src/ui/request_cards.tsx"}
 
 
-def test_a_new_kind_of_entry_must_reach_timeline_lines_and_transcript(sources: Path) -> None:
+def test_a_new_kind_of_entry_must_reach_transcript_lines_and_screen(sources: Path) -> None:
     _replace(
         sources / TYPES,
         "export type Entry = MessageEntry | ToolEntry | TurnEntry | StatusEntry\n",
@@ -97,7 +97,7 @@ def test_a_new_kind_of_entry_must_reach_timeline_lines_and_transcript(sources: P
         "  | { type: 'teapot'; seq: number; at: number }\n",
     )
     assert _files_with_errors(sources) == {
-        "src/data/timeline.ts",
+        "src/data/live_transcript.ts",
         "src/screens/session.tsx",
         "src/ui/transcript_lines.ts",
     }

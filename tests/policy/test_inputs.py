@@ -230,6 +230,14 @@ def test_a_tool_that_only_its_title_names_is_not_of_its_kind() -> None:
     assert decided(Call("Read", {"path": "src/a"}), reads) == "allow"
 
 
+def test_a_title_that_sounds_like_a_tool_changes_nothing() -> None:
+    runs = Rule(decision="allow", commands=("ls",))
+    given = {"command": "ls"}
+    assert (
+        decided(Call("list files", given, kind="execute", is_named_by_title=True), runs) == "allow"
+    )
+
+
 # ---- searches and fetches ------------------------------------------------------------------------
 
 SEARCHES = Rule(decision="allow", searches=True)
@@ -263,6 +271,26 @@ def test_a_fetch_is_allowed_by_a_glob_for_its_address() -> None:
     assert decided(many) == "ask"
     no_fetch = Rule(decision="deny", searches=True)
     assert decided(Call("WebFetch", {"url": "https://x.example/"}), no_fetch) == "deny"
+
+
+# ---- parent folders ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "decision"),
+    [
+        ("cat src/a", "allow"),
+        ("cat src/../../etc/passwd", "ask"),
+        ("cat src/a ../b", "ask"),
+        ("cat src/..", "ask"),
+        ("cat src/--from=../b", "ask"),
+        ("cat src/a..b", "allow"),
+        ("ls ..", "allow"),
+    ],
+)
+def test_a_wildcard_of_a_command_does_not_leave_a_folder(line: str, decision: str) -> None:
+    rule = Rule(decision="allow", commands=("cat src/*", "ls .."))
+    assert decided(bash({"command": line}), rule) == decision
 
 
 # ---- links ---------------------------------------------------------------------------------------
@@ -301,6 +329,10 @@ def nested(depth: int, inner: Any) -> Any:
         {"input": json.dumps({"command": "git status " * 100_000})},
         nested(100_000, {"command": "git status"}),
         {"command": "git status", "patch": "--- a\n" * 200_000},
+        {"command": "git status", "patch": "diff --git a b\n" * 5_000 + "+++ /etc/passwd\n"},
+        {"command": "git status", "patch": "".join(f"+++ {n}\n" for n in range(5_000))},
+        {"commands": [f"git status {number}" for number in range(1_000)]},
+        {"command": "git status", "paths": ["a/" * 5_000] * 100},
         {"command": "git status", "env": {f"CI{number}": "1" for number in range(100_000)}},
     ],
 )
@@ -309,8 +341,8 @@ def test_an_input_that_is_too_large_asks_after_few_steps(given: Any) -> None:
     assert decided(call) == "ask"
     assert assess_risk(call).level in ("medium", "high", "critical")
     assert len(call.stated.unknown) <= MOST_NODES
-    read = sum(map(len, call.stated.commands)) if call.reading.commands else 0
-    assert read <= MOST_COMMAND
+    if len(call.stated.commands) > 1 and call.reading.commands:
+        assert sum(map(len, call.stated.commands)) <= MOST_COMMAND
 
 
 def test_the_text_of_a_file_is_not_read_so_it_may_be_long() -> None:

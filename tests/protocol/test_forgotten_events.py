@@ -1,8 +1,9 @@
 """A value that the protocol adds and a view forgets is a type error of the package.
 
-One run of mypy over a copy of the package that has one more session event, host event, session
-status and kind of request. The errors that mention the new name are in the modules that must decide
-what it means for them. The page has the same test for its own views (`tests/page`).
+One run of mypy over a copy of the package that has one more session event, host event, kind of
+request, and status of a session, an agent and a prompt. The errors that mention the new name are in
+the modules that must decide what it means for them. The page has the same test for its own views
+(`tests/page`).
 """
 
 from __future__ import annotations
@@ -76,6 +77,12 @@ def type_errors(tmp_path_factory: pytest.TempPathFactory) -> list[TypeErrorLine]
     _replace(
         protocol / "payloads.py", '    "creating", "active",', '    "paused", "creating", "active",'
     )
+    _replace(protocol / "payloads.py", 'Literal["spawning",', 'Literal["updating", "spawning",')
+    _replace(
+        protocol.parent / "runner" / "prompts" / "store.py",
+        'PromptState: TypeAlias = Literal["queued",',
+        'PromptState: TypeAlias = Literal["held", "queued",',
+    )
     _replace(
         protocol / "envelopes.py",
         'RequestKind: TypeAlias = Literal["permission",',
@@ -89,7 +96,7 @@ def _modules(errors: list[TypeErrorLine], name: str) -> set[str]:
 
 
 def test_every_error_is_of_something_that_was_added(type_errors: list[TypeErrorLine]) -> None:
-    added = ("NoteAddedEvent", "NotesUpdatedEvent", "'paused'", "'review'")
+    added = ("NoteAddedEvent", "NotesUpdatedEvent", "'paused'", "'updating'", "'held'", "'review'")
     others = [error for error in type_errors if not any(name in error.message for name in added)]
     assert others == []
 
@@ -101,6 +108,7 @@ def test_a_new_session_event_must_reach_every_view_of_a_log(
         "cli/terminal/event_text",
         "cli/terminal/session_printer",
         "host/sessions/recovery",
+        "hub/editors/subscription",
         "protocol/reduce",
         "views/acp",
         "views/context/projector",
@@ -112,7 +120,7 @@ def test_a_new_session_event_must_reach_every_view_of_a_log(
 def test_a_new_host_event_must_reach_client_and_runner(type_errors: list[TypeErrorLine]) -> None:
     assert _modules(type_errors, "NotesUpdatedEvent") == {
         "client/client",
-        "runner/permissions/decision_log",
+        "runner/permissions/decision_recorder",
         "runner/runner",
     }
 
@@ -123,9 +131,13 @@ def test_a_new_session_status_must_reach_every_view_that_shows_one(
     assert _modules(type_errors, "'paused'") == {
         "cli/sessions",
         "cli/terminal/session_printer",
+        "host/sessions/opening",
         "hub/context/frames",
+        "hub/editors/access",
         "hub/push/service",
-        "protocol/reduce",
+        "protocol/payloads",
+        "runner/sessions/idle",
+        "runner/sessions/manager",
         "views/context/lifecycle",
         "views/packets/projection",
         "views/transcript",
@@ -139,4 +151,19 @@ def test_a_new_kind_of_request_must_reach_host_client_and_push(
         "client/client",
         "host/endpoint",
         "hub/push/service",
+    }
+
+
+def test_a_new_agent_status_must_reach_the_code_that_waits_for_agents(
+    type_errors: list[TypeErrorLine],
+) -> None:
+    assert _modules(type_errors, "'updating'") == {"runner/sessions/manager"}
+
+
+def test_a_new_state_of_a_prompt_must_reach_queue_and_editors(
+    type_errors: list[TypeErrorLine],
+) -> None:
+    assert _modules(type_errors, "'held'") == {
+        "hub/editors/subscription",
+        "runner/prompts/store",
     }

@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from quarterdeck.runner.permissions.decisions import DecisionIndex, IndexEntry, RecordedDecision
+from quarterdeck.runner.permissions.decision_index import (
+    DecisionIndex,
+    IndexEntry,
+    RecordedDecision,
+)
 from quarterdeck.runner.schema import RUNNER_TABLES
 from quarterdeck.runner.store import RunnerStore
 from quarterdeck.storage.database import open_database

@@ -107,7 +107,7 @@ class _Finder:
 
 
 def install() -> None:
-    """Tape what is said from now on; call it once."""
+    """Record all messages from now on; call it once."""
     for name in _MODULES:
         if name in sys.modules:
             _tape(sys.modules[name])

@@ -34,7 +34,7 @@ class Tapes:
         self._asked: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
 
     def check(self) -> None:
-        """Look at what was said since the last time.
+        """Check the messages since the last time.
 
         Raises:
             AssertionError: if a message is not what the schema says.

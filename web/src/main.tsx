@@ -1,7 +1,7 @@
 import { render } from 'preact'
 import { data } from './data/index.ts'
 import { receiveShared } from './screens/shared_content'
-import { Shell, watchMoves } from './screens/shell'
+import { Shell, watchRequestChanges } from './screens/shell'
 import './styles/tokens.css'
 import './styles/base.css'
 import './styles/parts.css'
@@ -13,7 +13,7 @@ import { followTheme } from './ui/theme'
 
 followTheme()
 data.start()
-watchMoves()
+watchRequestChanges()
 watchSessions()
 watchFailures()
 void receiveShared()

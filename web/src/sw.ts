@@ -1,12 +1,21 @@
 /// <reference lib="webworker" />
 // The service worker: opens the page while the hub cannot be reached, and shows notifications while the
 // page is closed. It never answers for the hub: calls to /api are not intercepted.
-import { isFile, storeShared, SHARE_PATH, SHARED, shellOf, type Note } from './worker.ts'
+import { keyStore } from './data/device_key.ts'
+import { Signer } from './data/signer.ts'
+import { isFile, storeShared, SHARE_PATH, SHARED, shellOf, type Note } from './sw_logic.ts'
 
 declare const self: ServiceWorkerGlobalScope
 
 const SHELL = 'shell-__BUILD__' // filled in by the build
 const TIMEOUT_MS = 4000
+
+const signer = new Signer({
+  origin: self.location.origin,
+  fetch: self.fetch.bind(self),
+  store: keyStore(self.indexedDB),
+  now: () => performance.now(),
+})
 
 self.addEventListener('install', (event) => {
   event.waitUntil(cacheShell())
@@ -53,11 +62,18 @@ interface PushSubscriptionChangeEvent extends ExtendableEvent {
 /** Cache the page and every file it names. */
 async function cacheShell(): Promise<void> {
   const cache = await caches.open(SHELL)
-  const index = await fetch('/', { cache: 'no-store' })
+  const index = await fetchFromHub('/', { cache: 'no-store' })
   if (!index.ok) throw new Error(`loading the page failed with status ${index.status}`)
   const names = shellOf(await index.clone().text())
   await cache.addAll(names)
   await cache.put('/', index)
+}
+
+/** Fetch a file; rejects if another program has taken the hub's address: its files are not ours. */
+async function fetchFromHub(request: Request | string, init: RequestInit = {}): Promise<Response> {
+  const [response, isHub] = await Promise.all([fetch(request, init), signer.isHub()])
+  if (!isHub) throw new Error('another program answers at the address of the hub')
+  return response
 }
 
 async function begin(): Promise<void> {
@@ -71,7 +87,7 @@ async function begin(): Promise<void> {
 async function page(): Promise<Response> {
   const cache = await caches.open(SHELL)
   try {
-    const fresh = await fetch('/', { signal: AbortSignal.timeout(TIMEOUT_MS) })
+    const fresh = await fetchFromHub('/', { signal: AbortSignal.timeout(TIMEOUT_MS) })
     if (!fresh.ok) throw new Error('not ours')
     await cache.put('/', fresh.clone())
     return fresh
@@ -95,7 +111,7 @@ async function file(request: Request): Promise<Response> {
   const cache = await caches.open(SHELL)
   const cached = await cache.match(request)
   if (cached !== undefined) return cached
-  const fresh = await fetch(request)
+  const fresh = await fetchFromHub(request)
   if (fresh.ok) await cache.put(request, fresh.clone())
   return fresh
 }
@@ -120,9 +136,8 @@ async function onPush(note: Note | undefined): Promise<void> {
 async function onTest(note: Note): Promise<void> {
   const windows = await self.clients.matchAll({ type: 'window', includeUncontrolled: true })
   for (const each of windows) each.postMessage({ type: 'push-test', id: note.id })
-  const body = JSON.stringify({ id: note.id })
-  const headers = { 'content-type': 'application/json' }
-  await fetch('/api/push/receipts', { method: 'POST', headers, body }).catch(() => undefined)
+  const receipt = { method: 'POST', path: '/api/push/receipts', body: { id: note.id } }
+  await signer.send(receipt).catch(() => undefined)
 }
 
 async function show(url: string): Promise<void> {
@@ -138,7 +153,7 @@ async function show(url: string): Promise<void> {
 
 /** The browser replaced its subscription: send the new one to the hub, with the same kinds. */
 async function renew(event: PushSubscriptionChangeEvent): Promise<void> {
-  const answer = await fetch('/api/push')
+  const answer = await signer.send({ method: 'GET', path: '/api/push' })
   if (!answer.ok) return
   const { publicKey, subscription: before } = (await answer.json()) as {
     publicKey: string
@@ -149,9 +164,6 @@ async function renew(event: PushSubscriptionChangeEvent): Promise<void> {
   const options = { userVisibleOnly: true, applicationServerKey: publicKey }
   const subscription =
     event.newSubscription ?? (await self.registration.pushManager.subscribe(options))
-  await fetch('/api/push', {
-    method: 'PUT',
-    headers: { 'content-type': 'application/json' },
-    body: JSON.stringify({ subscription: subscription.toJSON(), kinds: before.kinds }),
-  })
+  const body = { subscription: subscription.toJSON(), kinds: before.kinds }
+  await signer.send({ method: 'PUT', path: '/api/push', body })
 }

@@ -1,6 +1,7 @@
 // What the data layer needs, without a browser.
 import { signal } from '@preact/signals-core'
 import { type Data } from '../src/data/types.ts'
+import type { Sender } from '../src/data/api.ts'
 import { createData, type Environment } from '../src/data/data.ts'
 import { memoryStorage, type Storage } from '../src/data/storage.ts'
 
@@ -13,11 +14,30 @@ export interface Given {
   storage?: Storage
 }
 
+/** Requests of a program: with a token, or without. */
+export function program(given: Given): Sender {
+  return {
+    send({ method, path, body, accept, signal }) {
+      const headers: Record<string, string> = {}
+      if (given.token !== undefined) headers['authorization'] = `Bearer ${given.token}`
+      if (body !== undefined) headers['content-type'] = 'application/json'
+      if (accept !== undefined) headers['accept'] = accept
+      return (given.fetch ?? fetch)(given.base + path, {
+        method,
+        headers,
+        ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+        ...(signal === undefined ? {} : { signal }),
+        cache: 'no-store',
+      })
+    },
+    lost() {},
+  }
+}
+
 export function environment(given: Given): Environment {
   return {
-    base: given.base,
-    headers: given.token === undefined ? {} : { authorization: `Bearer ${given.token}` },
-    fetch: given.fetch ?? fetch,
+    sender: program(given),
+    signer: null,
     storage: Promise.resolve(given.storage ?? memoryStorage()),
     clock: {
       now: () => Date.now(),

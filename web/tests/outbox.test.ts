@@ -5,7 +5,7 @@ import { Api } from '../src/data/api.ts'
 import { StoredDraft } from '../src/data/drafts.ts'
 import { Outbox, type ActionCall } from '../src/data/outbox.ts'
 import { openStorage } from '../src/data/storage.ts'
-import { until } from './environment.ts'
+import { until, program } from './environment.ts'
 
 const clock = {
   now: () => Date.now(),
@@ -39,7 +39,7 @@ function hub(answers: (number | null)[]): { fetch: typeof fetch; sent: string[] 
 }
 
 function outbox(name: string, fetch: typeof globalThis.fetch): Outbox {
-  const api = new Api({ base: 'http://hub', fetch })
+  const api = new Api({ sender: program({ base: 'http://hub', fetch }) })
   return new Outbox(api, openStorage(indexedDB, name), clock, () => 'd', () => {})
 }
 
@@ -159,7 +159,7 @@ test('stopping a turn is not sent late, when it would stop another', async () =>
   const late = { ...clock, now: () => Date.now() + 20_000 * Number(isLate) }
   let isLate = false
   const there = hub([null, 200])
-  const api = new Api({ base: 'http://hub', fetch: there.fetch })
+  const api = new Api({ sender: program({ base: 'http://hub', fetch: there.fetch }) })
   const sending = new Outbox(api, openStorage(undefined), late, () => 'd', () => {})
   sending.add({ ...prompt('stop'), kind: 'cancel-turn' }, 'stop')
   await until('it waits', () => sending.actions.value[0]?.refusal)

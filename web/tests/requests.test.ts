@@ -5,7 +5,7 @@ import { signal } from '@preact/signals-core'
 import { Api } from '../src/data/api.ts'
 import { Lists } from '../src/data/lists.ts'
 import type { HostEvent } from '../src/protocol/types.ts'
-import { environment } from './environment.ts'
+import { environment, program } from './environment.ts'
 
 const DERIVED = {
   digest: 'd1',
@@ -32,7 +32,7 @@ function listsOf(): { lists: Lists; fetched: string[] } {
     fetched.push(path)
     return Response.json({ sessions: [], agents: [] })
   }) as typeof globalThis.fetch
-  return { lists: new Lists(new Api({ base: '', fetch }), environment({ base: '' }).clock, signal([])), fetched }
+  return { lists: new Lists(new Api({ sender: program({ base: '', fetch }) }), environment({ base: '' }).clock, signal([])), fetched }
 }
 
 const event = (type: string, payload: object, extensions?: object) =>

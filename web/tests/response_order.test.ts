@@ -6,11 +6,11 @@ import { prefetchTranscripts } from '../src/data/prefetch.ts'
 import { Api, ResponseOrder } from '../src/data/api.ts'
 import { Lists } from '../src/data/lists.ts'
 import { Push } from '../src/data/push.ts'
-import { Timeline } from '../src/data/timeline.ts'
+import { LiveTranscript } from '../src/data/live_transcript.ts'
 import { withActions } from '../src/data/session.ts'
 import type { Action, Prompt, SessionRow } from '../src/data/types.ts'
 import type { HostEvent, SessionEvent } from '../src/protocol/types.ts'
-import { environment, until } from './environment.ts'
+import { environment, until, program } from './environment.ts'
 
 type Asked = { method: string; path: string; body: string; answer(value: unknown): void }
 
@@ -23,7 +23,7 @@ function slowHub(): { api: Api; asked: Asked[] } {
       const [method, body] = [options.method ?? 'GET', String(options.body ?? '')]
       asked.push({ method, path, body, answer })
     })) as typeof globalThis.fetch
-  return { api: new Api({ base: '', fetch }), asked }
+  return { api: new Api({ sender: program({ base: '', fetch }) }), asked }
 }
 
 const row = (sessionId: string, status: string) => ({ sessionId, status, cwd: '/', lastSeq: 1 })
@@ -116,18 +116,18 @@ test('an earlier answer does not undo a change of notifications', async () => {
 })
 
 test('a clipped message is loaded whole when a chunk extends it', () => {
-  const timeline = new Timeline('s', 10, { connection: { status: 'prompting' } as never })
+  const transcript = new LiveTranscript('s', 10, { connection: { status: 'prompting' } as never })
   const cut = { type: 'message', seq: 3, at: 3, kind: 'agent', messageId: null } as const
   const text = (all: string) => [{ type: 'text', text: all }]
-  timeline.prepend([{ ...cut, content: text('beg'), isClipped: true }])
+  transcript.prepend([{ ...cut, content: text('beg'), isClipped: true }])
   const chunk = (seq: number): SessionEvent =>
     ({ type: 'agent-message-chunk', seq, ts: seq, sessionId: 's', payload: { content: text('.')[0] } }) as SessionEvent
-  timeline.apply(chunk(11))
-  assert.equal(timeline.clippedSeq, 3)
-  timeline.replace({ ...cut, content: text('beginning.'), isClipped: false })
-  timeline.apply(chunk(12))
-  assert.equal(timeline.clippedSeq, null)
-  const [entry] = timeline.entries()
+  transcript.apply(chunk(11))
+  assert.equal(transcript.clippedSeq, 3)
+  transcript.replace({ ...cut, content: text('beginning.'), isClipped: false })
+  transcript.apply(chunk(12))
+  assert.equal(transcript.clippedSeq, null)
+  const [entry] = transcript.entries()
   assert.deepEqual(entry?.type === 'message' && entry.content, text('beginning..'))
 })
 

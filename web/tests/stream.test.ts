@@ -4,12 +4,12 @@ import { test } from 'node:test'
 import { Api } from '../src/data/api.ts'
 import { SseParser, type SseEvent } from '../src/data/sse.ts'
 import { Stream, type HostState } from '../src/data/stream.ts'
-import { Timeline, type WireEntry } from '../src/data/timeline.ts'
+import { LiveTranscript, type WireEntry } from '../src/data/live_transcript.ts'
 import type { SessionEvent } from '../src/protocol/types.ts'
-import { until } from './environment.ts'
+import { until, program } from './environment.ts'
 
 const recorded = new Uint8Array(readFileSync(new URL('recorded/stream.sse', import.meta.url)))
-const transcript = JSON.parse(
+const ofHub = JSON.parse(
   readFileSync(new URL('recorded/transcript.json', import.meta.url), 'utf8'),
 ) as WireEntry[]
 
@@ -36,25 +36,25 @@ test('lines may end in CRLF', () => {
 })
 
 test('folding a whole log gives the transcript of the hub', () => {
-  const timeline = new Timeline('sess-1', 0, {})
-  for (const event of LOG) timeline.apply(event)
-  const expected = new Timeline('sess-1', 0, {})
-  expected.prepend(transcript)
-  assert.deepEqual(timeline.entries(), expected.entries())
+  const transcript = new LiveTranscript('sess-1', 0, {})
+  for (const event of LOG) transcript.apply(event)
+  const expected = new LiveTranscript('sess-1', 0, {})
+  expected.prepend(ofHub)
+  assert.deepEqual(transcript.entries(), expected.entries())
 })
 
 test('the transcript is the same wherever it starts', () => {
-  const whole = new Timeline('sess-1', 0, {})
+  const whole = new LiveTranscript('sess-1', 0, {})
   for (const event of LOG) whole.apply(event)
   for (let cut = 1; cut <= LOG.length; cut += 1) {
-    const before = new Timeline('sess-1', 0, {})
+    const before = new LiveTranscript('sess-1', 0, {})
     for (const event of LOG.slice(0, cut)) before.apply(event)
     const seen = before.entries().map((entry) => structuredClone(entry)) as unknown as WireEntry[]
     const asked = seen.map((entry) =>
       entry.type === 'tool' ? { ...entry, terminals: {} } : entry,
     ) as WireEntry[]
     const state = structuredClone({ ...before.state, terminals: undefined, toolCalls: undefined })
-    const after = new Timeline('sess-1', cut, state as object)
+    const after = new LiveTranscript('sess-1', cut, state as object)
     after.prepend(asked)
     for (const event of LOG) after.apply(event) // also those that it has: they count once
     assert.deepEqual(after.entries(), whole.entries(), `cut after ${cut}`)
@@ -62,7 +62,7 @@ test('the transcript is the same wherever it starts', () => {
 })
 
 test('an unchanged entry is the same object, a changed one is another', () => {
-  const timeline = new Timeline('s', 0, {})
+  const transcript = new LiveTranscript('s', 0, {})
   const chunk = (seq: number, text: string, messageId: string): SessionEvent => ({
     seq,
     ts: seq,
@@ -70,12 +70,12 @@ test('an unchanged entry is the same object, a changed one is another', () => {
     sessionId: 's',
     payload: { messageId, content: { type: 'text', text } },
   })
-  timeline.apply(chunk(1, 'a', 'one'))
-  timeline.apply(chunk(2, 'b', 'two'))
-  const before = timeline.entries()
-  assert.equal(timeline.entries(), before)
-  timeline.apply(chunk(3, 'c', 'two'))
-  const after = timeline.entries()
+  transcript.apply(chunk(1, 'a', 'one'))
+  transcript.apply(chunk(2, 'b', 'two'))
+  const before = transcript.entries()
+  assert.equal(transcript.entries(), before)
+  transcript.apply(chunk(3, 'c', 'two'))
+  const after = transcript.entries()
   assert.notEqual(after, before)
   assert.equal(after[0], before[0])
   assert.notEqual(after[1], before[1])
@@ -90,7 +90,7 @@ function recordedHub(cuts: number[]): { fetch: typeof fetch; asked: string[] } {
     fetch: async (input) => {
       const url = new URL(String(input), 'http://hub')
       asked.push(url.search)
-      const after = Number(url.searchParams.get('session')?.split(':').at(-1))
+      const after = Number(url.searchParams.get('session')?.split('-').at(-1))
       const kept = ALL.filter(
         (event) => event.name !== '' || (JSON.parse(event.data) as SessionEvent).seq > after,
       )
@@ -123,17 +123,17 @@ test('after every disconnect the stream resumes where it was and reports its sta
   const hostStates: HostState[] = []
   const states: string[] = []
   const seen: number[] = []
-  const stream = new Stream(new Api({ base: 'http://hub', fetch }), clock, {
+  const stream = new Stream(new Api({ sender: program({ base: 'http://hub', fetch }) }), clock, {
     onEvent: () => {},
     onHostState: (state) => hostStates.push(state),
     onCaughtUp: () => {},
   })
   stream.connection.subscribe(({ state }) => states.push(state))
-  stream.follow('sess-1', 0, {
+  stream.follow('sess-1', 0, 'l0000abcd', {
     onEvent: (event) => seen.push(event.seq),
     onCaughtUp: () => {},
+    onQueueChanged: () => {},
     onReset: () => assert.fail('reset'),
-    onQueue: () => {},
     onEnded: () => assert.fail('ended'),
   })
   stream.start()
@@ -141,6 +141,7 @@ test('after every disconnect the stream resumes where it was and reports its sta
   stream.stop()
   assert.deepEqual(seen, LOG.map((event) => event.seq))
   assert.equal(asked.length, 6)
+  assert.ok(asked.every((address) => address.includes(encodeURIComponent('sess-1:l0000abcd-'))))
   assert.ok(states.includes('catching-up') && states.includes('offline'))
   assert.equal(hostStates.at(-1)?.sessions.length, 1)
 })

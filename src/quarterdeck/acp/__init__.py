@@ -6,11 +6,11 @@ Types are in `schema`, methods in `methods`: `methods.SESSION_NEW.read_response(
 from quarterdeck.acp import methods, schema
 from quarterdeck.acp.calls import Method, NotificationMethod, Side
 from quarterdeck.acp.codec import Received, decode, enc_hook, encode, receive, to_dict
+from quarterdeck.acp.field_rules import UNSTABLE_FIELDS, UNSTABLE_TYPES
 from quarterdeck.acp.lenient import dec_hook, lenient
 from quarterdeck.acp.methods import PROTOCOL_VERSION
 from quarterdeck.acp.model import AcpObject, Unknown
 from quarterdeck.acp.peer import Handlers, Peer, open_peer
-from quarterdeck.acp.rules import UNSTABLE_FIELDS, UNSTABLE_TYPES
 
 __all__ = [
     "PROTOCOL_VERSION",

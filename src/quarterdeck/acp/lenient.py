@@ -7,8 +7,8 @@
     a missing list that may default               empty: two agents answer set_config_option with {}
     1.0 where an integer belongs                  1
 
-The schema defines which fields may skip or default (x-deserialize-…, in `rules`). Nothing is lost:
-a caller that keeps the message (`codec.Received`) still has what was left out here.
+The schema defines which fields may skip or default (x-deserialize-…, in `field_rules`). Nothing is
+lost: a caller that keeps the message (`codec.Received`) still has what was left out here.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, ValidationError
 
+from quarterdeck.acp.field_rules import DEFAULT_ON_ERROR, DEFAULT_ON_NULL, SKIP_INVALID_ITEMS
 from quarterdeck.acp.model import AcpObject, UnionRule, Unknown
-from quarterdeck.acp.rules import DEFAULT_ON_ERROR, DEFAULT_ON_NULL, SKIP_INVALID_ITEMS
 from quarterdeck.acp.unions import UNIONS
 
 # At run time the alias of a hooked union is a class, that of a tagged one a plain union.
@@ -177,7 +177,7 @@ def _default(field: msgspec.structs.FieldInfo, owner: str, refusal: ValidationEr
 
 
 def _empty(field: msgspec.structs.FieldInfo) -> Any:
-    """Return the default of a required field; `rules` allows one only for lists."""
+    """Return the default of a required field; `field_rules` allows one only for lists."""
     assert any(typing.get_origin(each) is tuple for each in _alternatives(field.type)), field
     return ()
 

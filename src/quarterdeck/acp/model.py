@@ -1,4 +1,4 @@
-"""Base classes of the generated ACP types; tables and decoding are in `rules` and `codec`.
+"""Base classes of the generated ACP types; tables and decoding are in `field_rules` and `codec`.
 
 A union of ACP is open: a newer peer may send a variant that this version does not know. Static
 types include it (`ContentBlock` has `Unknown`, and a closed `match` must handle it); at run time

@@ -7,7 +7,7 @@
         created = await agent.call(methods.SESSION_NEW, NewSessionRequest(cwd=..., mcp_servers=()))
 
 For programs that want ACP with types. `quarterdeck.host` calls `wire.open_connection` itself
-(`host/agents`), because it stores updates as the JSON that was received.
+(`host/agent_process`), because it stores updates as the JSON that was received.
 
 A method without a handler is answered with "method not found", so the capabilities of a side are
 exactly its handlers.

@@ -1,4 +1,4 @@
-"""The agent side of ACP: serve any agent on stdio and HTTP.
+"""The agent side of ACP: serve any agent on stdio and HTTP; `quarterdeck.host` runs agents.
 
 An agent is an async function of a turn, or an object with a `prompt` method:
 

@@ -1,6 +1,7 @@
 """The catalogue of agents and their detection; `adapters` has the Agent Context Protocol.
 
-Adapters are not exported here: the command line needs the catalogue without loading a host.
+Adapters are not exported here: the command line needs the catalogue without loading a host. The
+process of a running agent is in `host/agent_process`.
 """
 
 from quarterdeck.agents.catalogue import (
@@ -10,6 +11,7 @@ from quarterdeck.agents.catalogue import (
     Environment,
     KnownAgent,
     KnownAgents,
+    SandboxSettings,
 )
 from quarterdeck.agents.detection import AgentFinding, check_agents
 
@@ -21,5 +23,6 @@ __all__ = [
     "Environment",
     "KnownAgent",
     "KnownAgents",
+    "SandboxSettings",
     "check_agents",
 ]

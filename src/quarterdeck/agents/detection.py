@@ -43,9 +43,7 @@ def check_agents(
         remedy = f'try one: quarterdeck run {installed[0]["name"]} "hello"'
     else:
         found = "only the demo agent, which needs no key and no network"
-        remedy = (
-            "to install one, see docs/use/agents.md; to try without: quarterdeck run demo hello"
-        )
+        remedy = "install one by its own instructions; to try without: quarterdeck run demo hello"
     missing = f"; not found: {', '.join(absent)}" if absent else ""
     yield AgentFinding(is_problem=False, found=found + missing, remedy=remedy)
 

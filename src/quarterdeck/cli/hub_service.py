@@ -54,6 +54,7 @@ def serve_hub(chosen: Namespace) -> int:
         config,
         home=address.home,
         environ=address.environ,
+        config_file=address.config_file,
         host=chosen.host,
         port=chosen.port,
         certificate=chosen.tls_cert,
@@ -150,7 +151,7 @@ def _print_start(
     screen.line(f"  data   {options.home}")
     if is_local:
         screen.line(
-            "  Only this computer can connect; to add a phone, see docs/use/security.md.", "dim"
+            "  Only this computer can connect; to add a phone, see quarterdeck up --help.", "dim"
         )
     screen.line("  Try it in another terminal: quarterdeck run demo hello", "dim")
     screen.line("  Press Ctrl-C to stop; sessions are kept.", "dim")
@@ -165,7 +166,7 @@ def _start_facts(options: HubOptions, url: str, pairing: PairingOffer | None) ->
 
 # ---- reload ------------------------------------------------------------------------------------
 
-_LIVE = ("agents", "policy", "approvals", "sessions", "retention")
+_LIVE = ("agents", "policy", "approvals", "sessions", "retention", "confine", "projects")
 
 
 def has_terminal() -> bool:

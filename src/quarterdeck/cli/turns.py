@@ -6,7 +6,6 @@ breaks. The queue reports how it ended; what is printed on the way is the sessio
 
 from __future__ import annotations
 
-import difflib
 import os
 import signal
 import sys
@@ -21,7 +20,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from quarterdeck.cli.arguments import DONE, FAILED, INTERRUPTED
-from quarterdeck.cli.hub_access import HubAddress, HubLink, open_hub
+from quarterdeck.cli.hub_access import HubAddress, HubLink, open_hub, unknown_agent
 from quarterdeck.cli.sessions import SessionFollower, find_session, path_of
 from quarterdeck.cli.terminal.keyboard import has_person
 from quarterdeck.cli.terminal.requests import AnswerMode, TerminalResponder
@@ -36,6 +35,7 @@ from quarterdeck.client import Client
 from quarterdeck.errors import CommandFailed, HubDeclined, Misused
 from quarterdeck.http.client import HubApi
 from quarterdeck.protocol import Event, initial_state, reduce
+from quarterdeck.views.acp import prompt_key
 from quarterdeck.views.text import one_line
 from quarterdeck.wire import background_tasks
 
@@ -173,6 +173,8 @@ class FollowedTurn:
         self._progress = anyio.Event()
         self._last_end = 0  # `seq` of the last event that ended a turn
         self._is_replaying = False
+        self._has_begun = False
+        self._is_over = False  # another prompt has begun after this one
         self._is_exiting = False
         self._is_interrupted = False
         self._tasks: TaskGroup | None = None
@@ -225,7 +227,7 @@ class FollowedTurn:
             session: dict[str, Any] = await api.post("/api/sessions", body)
         except HubDeclined as error:
             if error.status == 404:
-                raise await _unknown_agent(api, str(options.agent)) from error
+                raise await unknown_agent(api, str(options.agent)) from error
             raise
         return session
 
@@ -258,7 +260,7 @@ class FollowedTurn:
         """Wait until the end of the turn was printed: its event may still be on its way."""
         began = entry.get("seq")
         with anyio.move_on_after(_LAST_EVENTS_SECONDS):
-            while began is not None and self._last_end < began:
+            while began is not None and self._last_end < began and not self._is_over:
                 await self._progress.wait()
                 self._progress = anyio.Event()
 
@@ -270,14 +272,31 @@ class FollowedTurn:
         self._on_forms(client)
 
     def _on_event(self, event: Event) -> None:
+        is_replayed = self._is_replayed(event)
+        self._note_prompt(event)
+        if self._is_over:
+            self._progress.set()
+            return  # neither printed nor answered here: it is of another prompt
         self._state = reduce(self._state, event)
-        if self._options.is_json or not self._is_replayed(event):
+        if self._options.is_json or not is_replayed:
             self._printer.event(event, self._state)
         self._responder.on_event(event)
         if event.type in ("prompt-finished", "session-status-change"):
             if event.type == "prompt-finished":
                 self._last_end = event.seq
             self._progress.set()
+
+    def _note_prompt(self, event: Event) -> None:
+        """Note which prompt an event begins.
+
+        A turn that a restart of the hub interrupted has no `prompt-finished`, and the queue runs
+        the next prompt at once: the turn ends where that one begins.
+        """
+        key = prompt_key(event)
+        if key == self._key:
+            self._has_begun = True
+        elif key is not None and self._has_begun:
+            self._is_over = True
 
     def _is_replayed(self, event: Event) -> bool:
         """Whether an event is old: loading a session replays all of it, up to its status."""
@@ -337,10 +356,3 @@ class FollowedTurn:
         facts = {name: entry[name] for name in _RESULT if name in entry}
         self._printer.result({"type": "result", **facts, "exitStatus": status})
         return status
-
-
-async def _unknown_agent(api: HubApi, name: str) -> CommandFailed:
-    known = (await api.get("/api/agents/known"))["agents"]
-    near = difflib.get_close_matches(name, [str(each["name"]) for each in known], n=1)
-    hint = f"did you mean {near[0]}?" if near else "quarterdeck agents lists them"
-    return CommandFailed(f"unknown agent {one_line(name)!r}; {hint}")

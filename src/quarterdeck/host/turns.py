@@ -22,7 +22,7 @@ from quarterdeck.errors import (
     ProtocolError,
     RpcError,
 )
-from quarterdeck.host.agents import AgentProcess
+from quarterdeck.host.agent_process import AgentProcess
 from quarterdeck.host.checks import (
     check_json,
     check_text,

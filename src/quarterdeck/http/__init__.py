@@ -1,6 +1,6 @@
 """The HTTP edge of every server and client in this package.
 
-`server`, `limits`, `body`, `origins` and `headers` protect a server from untrusted clients; `sse`,
+`server`, `limits`, `asgi`, `origins` and `headers` protect a server from untrusted clients; `sse`,
 `websocket` and `keepalive` carry streams; `client` and `public_addresses` make requests. Nothing
 here knows a web framework, an agent or a hub: applications are plain ASGI callables, passed in by
 the caller.
@@ -17,12 +17,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from quarterdeck.http.asgi import (
         Application,
+        BodyLimits,
         Message,
         Receive,
         Send,
-    )
-    from quarterdeck.http.body import (
-        BodyLimits,
         read_body,
     )
     from quarterdeck.http.certificates import (
@@ -84,7 +82,7 @@ _MODULES = {
     "AcpWebSocketTransport": "websocket",
     "AddressNotPublic": "public_addresses",
     "Application": "asgi",
-    "BodyLimits": "body",
+    "BodyLimits": "asgi",
     "Capacity": "limits",
     "ConnectionLimits": "limits",
     "EmbeddedExchange": "client",
@@ -112,7 +110,7 @@ _MODULES = {
     "listening": "server",
     "origin_check": "origins",
     "path_segment": "headers",
-    "read_body": "body",
+    "read_body": "asgi",
     "resolve_public": "public_addresses",
     "running_server": "server",
     "secured": "headers",

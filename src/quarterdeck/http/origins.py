@@ -9,8 +9,8 @@ On loopback no other computer can read the traffic. Anywhere else a token would 
 clear text, so TLS is required there: our own, or that of a reverse proxy in front.
 
 Two servers use this. A hub answers at the exact `Site`s that follow from where it listens, port
-included, since its cookie is bound to them (`sites`; `hub.auth.admission` applies them). An agent
-has no cookie, may be mounted behind any port, and accepts names alone (`OriginCheck`).
+included, since browsers sign their requests for one of them (`sites`; `hub.auth.admission` applies
+them). An agent may be mounted behind any port, and accepts names alone (`OriginCheck`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 from quarterdeck.errors import AgentError, StartRefused
 
 LOOPBACK: Final = "127.0.0.1"
+LOOPBACK_IPV6: Final = "::1"
 DEFAULT_PORT: Final = 7272
 SHORTEST_TOKEN: Final = 16
 
@@ -64,7 +65,6 @@ class Site:
     """One name of the hub, as browsers see it."""
 
     origin: str
-    cookie: str
     is_secure: bool
 
 
@@ -100,11 +100,7 @@ def sites(listening: Listening) -> dict[str, Site]:
     for scheme, name, port in _names(listening):
         default = _DEFAULT_PORTS[scheme]
         origin = f"{scheme}://{name}" if port == default else f"{scheme}://{name}:{port}"
-        is_secure = scheme == "https"
-        # A cookie is sent to every port of its host: the port in its name separates hubs, and
-        # "__Host-" keeps pages of other names and of plain http from planting one.
-        prefix = "__Host-" if is_secure else ""
-        site = Site(origin, f"{prefix}quarterdeck-{port}", is_secure)
+        site = Site(origin, scheme == "https")
         named[f"{name}:{port}"] = site
         if port == default:
             named[name] = site

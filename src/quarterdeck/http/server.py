@@ -9,6 +9,9 @@ all memory, before any application is called. So `bounded_protocol` adds to eith
   Dripping bytes do not extend it; between requests uvicorn's own keep-alive timer closes silent
   connections;
 - a bound on the bytes of a head;
+- a bound on the requests that a client sends ahead of the answers (pipelining): httptools parses
+  all that arrive and holds each until its turn, so a client that reads no answers could fill the
+  memory. No browser and none of our clients sends ahead; the connection is closed with 400;
 - `ConnectionLimits` on how many connections there are, with and without a request.
 
 A client that has begun a request reads why it is closed: 408 (too slow) or 503 (full). The format
@@ -26,7 +29,7 @@ import logging
 import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sized
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -48,7 +51,9 @@ from quarterdeck.http.limits import (
     TlsHandshake,
     TlsListener,
 )
+from quarterdeck.http.peers import AcceptedConnection, with_connection
 from quarterdeck.jsontext import encode_json
+from quarterdeck.machine.process_origin import boot_seconds
 from quarterdeck.wire import background_tasks
 
 Parser: TypeAlias = Literal["auto", "h11", "httptools"]
@@ -61,6 +66,8 @@ HEAD_SECONDS: Final = 10.0
 """From the first byte, or from connecting, to the end of a request's head."""
 HEAD_BYTES: Final = 64 << 10
 """More than an application accepts, so that a client that is a little over reads why."""
+SENT_AHEAD: Final = 8
+"""Requests of one connection that may wait for the answers before them."""
 BACKLOG: Final = 1_024
 """Connections that the system keeps until they are accepted."""
 RETRY_SECONDS: Final = 5
@@ -109,6 +116,7 @@ class _BoundedHead:
     transport: asyncio.Transport
     loop: asyncio.AbstractEventLoop
     connections: set[Any]
+    app_state: dict[str, Any]
     cycle: Any
     _head_bytes = 0
     _head_timer: asyncio.TimerHandle | None = None
@@ -120,6 +128,12 @@ class _BoundedHead:
         if not self.limits.admit(self.connections, len(self.connections)):
             self._reject(transport)
             return
+        accepted = AcceptedConnection(
+            transport.get_extra_info("socket"),
+            boot_seconds(),
+            transport.get_extra_info("peername"),
+        )
+        self.app_state = with_connection(self.app_state, accepted)
         super().connection_made(transport)  # type: ignore[misc]  # of the protocol it is added to
         self._await_head()
 
@@ -207,14 +221,28 @@ class _BoundedHead:
             self.transport.close()
 
 
+class _BoundedPipeline(_BoundedHead):
+    """Adds a bound on requests that wait for their turn, which only httptools holds."""
+
+    pipeline: Sized
+
+    def on_headers_complete(self) -> None:
+        """Count a request; the parser takes an exception for a request that it cannot read."""
+        if len(self.pipeline) >= SENT_AHEAD:
+            raise ConnectionAbortedError("requests are sent ahead of too many answers")
+        super().on_headers_complete()  # type: ignore[misc]  # of the protocol it is added to
+
+
 def bounded_protocol(options: ServerOptions) -> type[asyncio.Protocol]:
     """Return the protocol of one server; on httptools, the faster parser, if it is installed."""
     base: type[asyncio.Protocol] = H11Protocol
+    bounds: type = _BoundedHead  # h11 reads the next request after the answer
     parser = options.parser
     if parser == "httptools" or (parser == "auto" and find_spec("httptools") is not None):
         from uvicorn.protocols.http import httptools_impl  # noqa: PLC0415 - is optional
 
         base = httptools_impl.HttpToolsProtocol
+        bounds = _BoundedPipeline
     attributes = {
         "limits": ConnectionLimits(options.capacity),
         "head_seconds": options.head_seconds,
@@ -234,7 +262,7 @@ def bounded_protocol(options: ServerOptions) -> type[asyncio.Protocol]:
             f"retry-after: {RETRY_SECONDS}",
         ),
     }
-    return type(f"Bounded{base.__name__}", (_BoundedHead, base), attributes)
+    return type(f"Bounded{base.__name__}", (bounds, base), attributes)
 
 
 def _final_answer(status: str, content_type: str, body: bytes, *headers: str) -> bytes:
@@ -289,7 +317,9 @@ class BoundedServer(uvicorn.Server):
         self.servers = []
         for each in sockets or ():
             server: Any
-            if config.ssl is None:
+            if each.family == socket.AF_UNIX:
+                server = await loop.create_unix_server(protocol, sock=each, backlog=ACCEPT_BATCH)
+            elif config.ssl is None:
                 server = await loop.create_server(protocol, sock=each, backlog=ACCEPT_BATCH)
             else:
                 server = self._tls_listener(each, protocol, config.ssl)
@@ -364,9 +394,9 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
 
 @asynccontextmanager
 async def running_server(
-    config: uvicorn.Config, listener: socket.socket, *, before_end: Callable[[], Awaitable[None]]
+    config: uvicorn.Config, *listeners: socket.socket, before_end: Callable[[], Awaitable[None]]
 ) -> AsyncIterator[None]:
-    """Serve while the body runs.
+    """Serve at TCP and Unix sockets while the body runs; TLS is for TCP alone.
 
     When it ends, `before_end` closes the application's streams with a reason, and `end_seconds` of
     the configuration later everything is closed that is still open.
@@ -376,7 +406,7 @@ async def running_server(
 
     async def serve() -> None:
         try:
-            await server.serve(sockets=[listener])
+            await server.serve(sockets=list(listeners))
         finally:
             ended.set()
 

@@ -17,28 +17,31 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, assert_never
 
 from quarterdeck.errors import AcpError
 from quarterdeck.hub.api.endpoint import Endpoint
+from quarterdeck.hub.auth.device import OWNER
+from quarterdeck.hub.auth.device_keys import hub_key
 from quarterdeck.hub.auth.guard import Authentication, AuthenticationOptions
-from quarterdeck.hub.auth.tokens import owner_token
+from quarterdeck.hub.auth.tokens import remove_owner_token
 from quarterdeck.hub.log_health import LogHealth
 from quarterdeck.hub.options import HubOptions
 from quarterdeck.hub.push.delivery import push_key
 from quarterdeck.hub.push.service import PushOptions, PushService
 from quarterdeck.hub.store import HUB_TABLES, MOVED, HubStore
-from quarterdeck.hub.view_cache import SessionStates
+from quarterdeck.hub.transcript_cache import Transcripts
+from quarterdeck.hub.view_cache import SessionStates, ViewBudget
 from quarterdeck.machine.private_files import private_folder
-from quarterdeck.protocol import ERROR_CODES
+from quarterdeck.protocol import ERROR_CODES, ApprovalMismatchEvent
 from quarterdeck.runner import (
     AgentRemoved,
     AgentUpdated,
     Diagnostic,
     HealthChanged,
-    IndependentTasks,
     News,
     QueueChanged,
     RequestUpdated,
@@ -47,11 +50,15 @@ from quarterdeck.runner import (
     SessionDeleted,
     SessionUpdated,
 )
-from quarterdeck.storage.database import open_database
-from quarterdeck.wire import background_tasks
+from quarterdeck.storage.database import Database, open_database
+from quarterdeck.storage.reserve import Reserve
+from quarterdeck.wire import IndependentTasks, background_tasks
 
 DATABASE: Final = "hub.db"
-TOKEN, PUSH_KEY = "token", "push.key"
+RESERVE: Final = "hub.reserve"
+PUSH_KEY, HUB_KEY = "push.key", "hub.key"
+OLD_TOKEN: Final = "token"  # noqa: S105 - the name of a file
+"""The owner's, of an earlier version."""
 
 
 class Hub:
@@ -59,6 +66,7 @@ class Hub:
 
     auth: Authentication
     push: PushService
+    database: Database
 
     def __init__(
         self,
@@ -78,7 +86,9 @@ class Hub:
         if runner is None:
             runner = self._own_runner = Runner(options.runner)
         self.runner: RunnerApi = runner
-        self.states = SessionStates(self.runner.read_events)
+        views = ViewBudget(options.view_bytes)
+        self.states = SessionStates(self.runner.read_events, views)
+        self.transcripts = Transcripts(self.runner, views)
         self.log_health = LogHealth(self.runner.health)
         self._tasks: IndependentTasks | None = None
         self._stack = AsyncExitStack()
@@ -115,18 +125,21 @@ class Hub:
             # tables over from an older hub.db before that is opened.
             await stack.enter_async_context(self._own_runner)
         home = private_folder(options.home)
-        store = HubStore(
-            await stack.enter_async_context(
-                open_database(home / DATABASE, HUB_TABLES, moved_away=MOVED)
-            )
+        reserve = Reserve(home / RESERVE)
+        reserve.open()
+        self.database = await stack.enter_async_context(
+            open_database(home / DATABASE, HUB_TABLES, moved_away=MOVED)
         )
+        store = HubStore(self.database, reserve)
         self.auth = Authentication(
             store,
+            hub_key(home / HUB_KEY),
             AuthenticationOptions(
                 listening=options.listening, unused_seconds=options.device_unused_seconds
             ),
         )
-        await self.auth.load(owner_token(home / TOKEN))
+        remove_owner_token(home / OLD_TOKEN)
+        await self.auth.load()
         self.push = self._push_service(home, store)
         tasks = IndependentTasks(await stack.enter_async_context(background_tasks()))
         self._tasks = tasks
@@ -151,11 +164,15 @@ class Hub:
                 self.log_health.on_failure()
             case SessionDeleted():
                 self.states.forget(news.session_id)
+                self.transcripts.forget(news.session_id)
             case RequestUpdated():
                 self.push.on_request(news)
             case SessionUpdated():
                 self.push.on_session(news.session_id, news.status)
-            case AgentUpdated() | AgentRemoved() | QueueChanged() | Diagnostic():
+            case Diagnostic():
+                if news.code == ApprovalMismatchEvent.type and news.session_id is not None:
+                    self.push.on_mismatch(news.session_id)
+            case AgentUpdated() | AgentRemoved() | QueueChanged():
                 pass  # streams report these
             case _:
                 assert_never(news)
@@ -164,16 +181,32 @@ class Hub:
         """Replace what can change while a hub runs; the rest of `options` is ignored.
 
         Agents that run are not restarted; those that start later use the new configuration. New
-        rules also decide pending requests.
+        rules also decide pending requests. Changed rules and agents are recorded and pushed: an
+        agent that is not confined can write the file.
         """
+        before = self.options
+        changed = {
+            "rules": before.policy != options.policy,
+            "agents": before.agents != options.agents,
+        }
         self.options = replace(
             self.options,
             agents=options.agents,
             policy=options.policy,
             idle_agent_minutes=options.idle_agent_minutes,
             retention=options.retention,
+            confine=options.confine,
+            projects=options.projects,
         )
         self.runner.reconfigure(self.options.runner)
+        names = " and ".join(name for name, is_changed in changed.items() if is_changed)
+        if names:
+            self.start_in_background(partial(self._record_change, f"{names} in hub.toml"))
+
+    async def _record_change(self, detail: str) -> None:
+        owner = self.auth.devices.get(OWNER)
+        assert owner is not None, "it cannot be revoked"
+        await self.auth.devices.record("config-changed", owner, detail)
 
     def start_in_background(self, work: Callable[[], Awaitable[Any]]) -> None:
         """Run something to its end, also if its client disconnects; a failure is logged.

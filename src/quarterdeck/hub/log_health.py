@@ -19,7 +19,8 @@ from typing import Final, TypeVar
 import anyio
 
 from quarterdeck.errors import RequestRejected, StorageFailed
-from quarterdeck.runner import IndependentTasks, RunnerHealth
+from quarterdeck.runner import RunnerHealth
+from quarterdeck.wire import IndependentTasks
 
 logger = logging.getLogger(__name__)
 

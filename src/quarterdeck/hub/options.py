@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from quarterdeck.agents import AgentSettings
+from quarterdeck.agents import AgentSettings, SandboxSettings
 from quarterdeck.http.origins import DEFAULT_PORT, LOOPBACK, Listening
 from quarterdeck.hub.auth.device import UNUSED_SECONDS
+from quarterdeck.hub.view_cache import VIEW_BYTES
+from quarterdeck.machine import ConfineMode
 from quarterdeck.policy import Policy
 from quarterdeck.runner import Retention, RunnerOptions
 
@@ -43,6 +45,8 @@ class HubOptions:
     """Origins of self-hosted push services, which need not have a public address."""
     idle_agent_minutes: float = 0.0
     """After which an idle agent is stopped until it is needed; 0 keeps it running."""
+    view_bytes: int = VIEW_BYTES
+    """Memory for views of sessions that clients read, estimated; what is dropped is read again."""
     retention: Retention = field(default_factory=Retention)
     """How long runner.db keeps ended prompts and decisions."""
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)
@@ -50,6 +54,11 @@ class HubOptions:
     pass_env: tuple[str, ...] = ()
     """Names of variables that every agent and terminal inherits besides the usual ones; `*`
     matches any characters."""
+    confine: ConfineMode = "on"
+    """Whether agents are kept from `home` and `hidden`; see `RunnerOptions`."""
+    hidden: tuple[Path, ...] = ()
+    kept: tuple[Path, ...] = ()
+    projects: Mapping[str, SandboxSettings] = field(default_factory=dict)
 
     @property
     def runner(self) -> RunnerOptions:
@@ -63,6 +72,10 @@ class HubOptions:
             retention=self.retention,
             environ=self.environ,
             pass_env=self.pass_env,
+            confine=self.confine,
+            hidden=self.hidden,
+            kept=self.kept,
+            projects=self.projects,
         )
 
     @property

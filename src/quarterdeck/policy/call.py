@@ -22,21 +22,27 @@ its file is both, and a rule has to allow both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import structs
 
-from quarterdeck.policy.command_line import CommandLine, SimpleCommand, read_command, read_commands
-from quarterdeck.policy.inputs import MOST_COMMAND, Stated, json_of, read_input
+from quarterdeck.policy.command_line import CommandLine, read_command, read_commands
+from quarterdeck.policy.inputs import (
+    LONGEST_PATH,
+    MOST_COMMAND,
+    MOST_PATHS,
+    MOST_TEXT,
+    Stated,
+    json_of,
+    read_input,
+)
+from quarterdeck.policy.simple_command import SimpleCommand, names
 from quarterdeck.policy.tools import canonical_name, categorize_tool, describe_tool_call
-from quarterdeck.policy.types import names
 
 Source: TypeAlias = Literal["input", "content", "turn", "title", "none"]
-MOST_PATHS: Final = 50
-"""Paths of one call; a call with more is not read completely."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,12 +203,12 @@ def _stated(call: Call) -> Stated:
 
 def _json_in(content: Sequence[Any]) -> list[Any]:
     """Return the texts of a content that are JSON as a whole, also in a block of code."""
-    found = []
+    found, left = [], MOST_TEXT
     for each in content[:MOST_PATHS]:
         block = each.get("content") if isinstance(each, Mapping) else None
         holder = block if isinstance(block, Mapping) else each
         text = holder.get("text") if isinstance(holder, Mapping) else None
-        if isinstance(text, str) and text:
+        if isinstance(text, str) and text and (left := left - len(text)) >= 0:
             inside = text.strip().removeprefix("```json").removeprefix("```").removesuffix("```")
             given = json_of(inside)
             if given is not None:
@@ -251,9 +257,10 @@ def _read(call: Call) -> Reading:
     is_read = "read" in aspects
     is_search = "search" in aspects or ("fetch" in aspects and _only_searches(stated))
     is_fetch = bool(stated.addresses) or ("fetch" in aspects and not is_search)
-    unknown = [*stated.unknown, *(["paths (too many)"] if len(paths) > MOST_PATHS else [])]
+    kept = _few(paths)
+    unknown = [*stated.unknown, *(["paths (too many)"] if len(kept) < len(paths) else [])]
     found = Reading(
-        paths=paths[:MOST_PATHS],
+        paths=kept,
         is_read=is_read,
         is_write="write" in aspects,
         is_search=is_search,
@@ -331,7 +338,7 @@ def _aspects(call: Call, stated: Stated, paths: Sequence[str]) -> set[str]:
         proven |= {"read", "write"}  # what the tool does with a path is not known
     if "command" in proven and stated.paths:
         proven.add("write")  # a file beside a command
-    return proven | (_of_name(call.name) if call.is_named_by_title else set())
+    return proven or _of_name(call.name)
 
 
 def _of_name(name: str) -> set[str]:
@@ -352,7 +359,7 @@ def _has_diff(content: Sequence[Any]) -> bool:
 
 def _lines(stated: Stated) -> CommandLine:
     """Read every text that may be the command line of a call, each on its own."""
-    if sum(map(len, stated.commands)) > MOST_COMMAND:
+    if len(stated.commands) > 1 and sum(map(len, stated.commands)) > MOST_COMMAND:
         return CommandLine((), is_complete=False)
     line = read_commands(stated.commands)
     if stated.folders:
@@ -363,11 +370,12 @@ def _lines(stated: Stated) -> CommandLine:
 def _each_command(
     line: CommandLine, change: Callable[[SimpleCommand], SimpleCommand]
 ) -> CommandLine:
-    """Change the commands of a line, in both readings of it."""
+    """Change the commands of a line, in all readings of it."""
     strict = line.understood
     return structs.replace(
         line,
         commands=tuple(map(change, line.commands)),
+        others=tuple(map(change, line.others)),
         understood=None if strict is None else tuple(map(change, strict)),
     )
 
@@ -393,14 +401,25 @@ def _paths(call: Call) -> tuple[str, ...]:
         is_place = isinstance(path, str) and bool(path)
         if is_place and (each.get("type") == "diff" or not stated.commands):
             found.append(str(path))
-    named = [path for path in stated.paths if not _is_repeated(path, [*stated.paths, *found])]
+    known = {*stated.paths, *found}
+    named = [path for path in dict.fromkeys(stated.paths) if not _is_repeated(path, known)]
     if stated.folders and not (stated.commands or call.kind == "execute"):
         named += [_joined(folder, path) for folder in stated.folders for path in named]
         named = named or list(stated.folders)
     return tuple(dict.fromkeys([*named, *found]))
 
 
-def _is_repeated(path: str, paths: Sequence[str]) -> bool:
+def _few(paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the first of many paths, or of long ones: each takes time to judge."""
+    left = LONGEST_PATH * 2
+    for count, path in enumerate(paths):
+        left -= len(path)
+        if left < 0 or count >= MOST_PATHS:
+            return paths[:count]
+    return paths
+
+
+def _is_repeated(path: str, paths: Collection[str]) -> bool:
     """Return whether a path of a patch (`a/home/me/x`) is another name of one that is named."""
     if not path.startswith(("a/", "b/")):
         return False

@@ -1,14 +1,15 @@
-"""The simple commands that a command line of a POSIX shell would run; pure, never raises.
+"""The two readings of a command line; pure, never raises.
 
-`read_command` finds commands and expands nothing. No command must stay hidden: it finds those in
-double quotes, `$( )`, backquotes, `<( )`, groups, pipelines, loops and here-documents. A line that
-it cannot read to the end, or that runs text which is not in the line, is incomplete
-(`is_complete` is false). A caller that decides about such a line must assume the worst.
+`read_command` returns both. The liberal reading finds every command that might run, to deny it and
+to assess its risk: also those in double quotes, `$( )`, backquotes, `<( )`, groups, pipelines,
+loops and here-documents. It expands nothing. A line that it cannot read to the end, or that runs
+text which is not in the line, is incomplete (`is_complete` is false). A caller that decides about
+such a line must assume the worst. The strict reading (`quarterdeck.policy.strict_reading`) is the
+only one that may allow a command.
 
-There are two readers with the same result. Most lines that agents run are plain: words, single
-quotes, and commands joined by `&&`, `||`, `|` or `;`, with blanks between them. `_plain_commands`
-reads these with regular expressions, because it is faster. `_Reader` reads all others character by
-character.
+A line that the strict reading accepts runs what it says, so both readings are the same. `_Reader`
+reads all other lines piece by piece. It stops after a number of steps (`_Budget`), so that no line
+takes longer than a few milliseconds; the rest of the line is not read, and the line is incomplete.
 """
 
 from __future__ import annotations
@@ -20,42 +21,13 @@ from typing import Final
 
 from msgspec import Struct
 
+from quarterdeck.policy.simple_command import SHELLS, SimpleCommand, is_expanded
+from quarterdeck.policy.strict_reading import read_strictly
+
 KEYWORDS: Final = frozenset(
     {"if", "then", "else", "elif", "do", "while", "until", "!", "{"}
     | {"fi", "done", "esac", "}", "function"}
 )
-SHELLS: Final = frozenset(
-    {"sh", "bash", "zsh", "dash", "ksh", "fish", "ash", "mksh", "rbash", "csh", "tcsh"}
-)
-_EXPANDED: Final = re.compile(r"=|[^*?\[{$`]*[*?\[{$`]")
-_JOINS: Final = frozenset({"&&", "||", "|", ";"})
-_MERGED: Final = "2>&1"
-_PIECE: Final = r"(?:[\w./:,@%+=-]+|'[^'\n]*'|&&|\|\|?|;|2>&1)"
-_PLAIN: Final = re.compile(rf" *{_PIECE}(?: +{_PIECE})* *", re.ASCII)
-_PIECES: Final = re.compile(r"'[^'\n]*'|[^ ]+")
-_BARE: Final = re.compile(r"[\w./:,@%+= -]+", re.ASCII)
-
-
-class SimpleCommand(Struct, frozen=True, gc=False):
-    """One program with its arguments, without quotes."""
-
-    words: tuple[str, ...]
-    assignments: tuple[str, ...] = ()
-    writes: tuple[str, ...] = ()
-    """Files to which its output is redirected."""
-    is_piped: bool = False
-    """Whether it reads the output of the command before it."""
-    is_dynamic: bool = False
-    """Whether its program is only known at run time, as in `$TOOL --version`."""
-
-    @property
-    def text(self) -> str:
-        return " ".join((*self.assignments, *self.words))
-
-
-def is_expanded(program: str) -> bool:
-    """Return whether a shell may expand the name of a program to another one."""
-    return program not in ("[", "[[") and _EXPANDED.match(program) is not None
 
 
 class _Word:
@@ -86,54 +58,31 @@ class CommandLine(Struct, frozen=True, gc=False):
     """In the order in which they were found: those in a substitution come before its command."""
     is_complete: bool
     """Whether the line runs nothing else."""
+    others: tuple[SimpleCommand, ...] = ()
+    """Further commands that another shell, or the same text without line breaks, would run."""
     understood: tuple[SimpleCommand, ...] | None = None
     """The commands by the strict reading, which alone may allow; None if it does not apply."""
 
 
-def _bare_command(line: str) -> tuple[SimpleCommand] | None:
-    """Return the command of a line that has only words, as half of all lines do."""
-    words = tuple(line.split())
-    if not words or "=" in words[0] or words[0] in KEYWORDS:
-        return None
-    return (SimpleCommand(words),)
-
-
-def _plain_commands(line: str) -> tuple[SimpleCommand, ...] | None:
-    """Return the commands of a plain line; None for a line that `_Reader` has to read."""
-    if _BARE.fullmatch(line) is not None:
-        return _bare_command(line)
-    if _PLAIN.fullmatch(line) is None:
-        return None
-    found: list[SimpleCommand] = []
-    words: list[str] = []
-    is_piped = False
-    for piece in [*_PIECES.findall(line), ";"]:
-        if piece in _JOINS:
-            if not words:
-                return None
-            found.append(SimpleCommand(tuple(words), is_piped=is_piped))
-            words, is_piped = [], piece == "|"
-        elif words:
-            if piece != _MERGED:
-                words.append(piece[1:-1] if piece[0] == "'" else piece)
-        elif piece[0] == "'" or "=" in piece or piece in KEYWORDS or piece == _MERGED:
-            return None
-        else:
-            words.append(piece)
-    return tuple(found)
-
-
 LONGEST: Final = 65_536  # characters; the rest of a longer line is not read
+MOST_STEPS: Final = 1_000  # pieces of a line; the rest of a line with more is not read
 CACHED_LENGTH: Final = 4_096  # characters; the reading of a longer line is not cached
 DEEPEST: Final = 16  # nested substitutions
 _RUN: Final = re.compile(r"[\w./:,@%+=-]*", re.ASCII)
+_PARAMETERS: Final = "$!?#@*-0123456789"
+"""Characters that a `$` takes alone: in `$$'x'` the quotes are plain."""
+_FIELD: Final = re.compile(r"\$(?:IFS\b|\{IFS[^}]*\})(?:\$[0-9@*])?")
+"""A blank in disguise, as in `rm${IFS}-rf`."""
+_ANSI_TEXT: Final = re.compile(r"(?:[^'\\]|\\.)*+'", re.DOTALL)
+_BACKQUOTED: Final = re.compile(r"(?:[^`\\]|\\.)*+", re.DOTALL)
+_QUOTED_RUN: Final = re.compile(r"[\w ./:,@%+=-]*", re.ASCII)
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*\+?=")
 _NO_FILE: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 
 
 def read_command(line: str) -> CommandLine:
     """Return every simple command of a line, including those in substitutions."""
-    return _cached(line) if len(line) <= CACHED_LENGTH else _parse(line)
+    return _cached(line) if len(line) <= CACHED_LENGTH else _cached_long(line[: LONGEST + 1])
 
 
 def read_commands(lines: Sequence[str]) -> CommandLine:
@@ -148,6 +97,7 @@ def read_commands(lines: Sequence[str]) -> CommandLine:
     return CommandLine(
         tuple(command for line in parsed for command in line.commands),
         is_complete=all(line.is_complete for line in parsed),
+        others=tuple(command for line in parsed for command in line.others),
         understood=sum(strict, ()) if lines and len(strict) == len(parsed) else None,
     )
 
@@ -157,22 +107,64 @@ def _cached(line: str) -> CommandLine:
     return _parse(line)
 
 
+@lru_cache(maxsize=4)  # one call is read more than once: by rules, and to assess its risk
+def _cached_long(line: str) -> CommandLine:
+    return _parse(line)
+
+
 def _parse(line: str) -> CommandLine:
-    plain = _plain_commands(line) if len(line) <= CACHED_LENGTH else None
-    if plain is not None:
-        return CommandLine(plain, is_complete=True)
-    reader = _Reader(line[:LONGEST])
+    understood = read_strictly(line)
+    if understood is not None:
+        return CommandLine(understood, is_complete=True, understood=understood)
+    budget = _Budget()
+    reader = _Reader(line[:LONGEST], budget)
     reader.read("")
-    is_complete = reader.is_complete and len(line) <= LONGEST
-    return CommandLine(tuple(reader.found), is_complete)
+    others = _other_readings(line[:LONGEST], reader.found, budget)
+    is_complete = reader.is_complete and len(line) <= LONGEST and budget.steps >= 0
+    return CommandLine(tuple(reader.found), is_complete, others=others)
+
+
+def _other_readings(
+    line: str, found: Sequence[SimpleCommand], budget: _Budget
+) -> tuple[SimpleCommand, ...]:
+    """Return the commands of a line as shells read it that see other quotes or line ends."""
+    others = []
+    if "\\\n" in line:  # a continued line, but not within a comment
+        others.append(line.replace("\\\n", ""))
+    if "$'" in line or '$"' in line:  # no quotes of their own in dash
+        others.append(line.replace("$'", "'").replace('$"', '"'))
+    commands: list[SimpleCommand] = []
+    for other in others:
+        reader = _Reader(other, budget)
+        reader.read("")
+        known = {command.words for command in found}
+        commands += [each for each in reader.found if each.words not in known]
+    return tuple(commands)
+
+
+def commands_in_text(text: str) -> CommandLine:
+    """Return the commands in the substitutions of a text that a shell expands when it runs."""
+    reader = _Reader(text[:LONGEST], _Budget())
+    reader.read_expanded()
+    return CommandLine(tuple(reader.found), reader.is_complete and len(text) <= LONGEST)
+
+
+class _Budget:
+    """How much of a line may still be read; shared by the readers of its substitutions."""
+
+    __slots__ = ("steps",)
+
+    def __init__(self) -> None:
+        self.steps = MOST_STEPS
 
 
 class _Reader:
-    """Reads one line, or the inside of one substitution."""
+    """Reads one line, or the inside of one substitution, which begins at `at`."""
 
-    def __init__(self, text: str, depth: int = 0) -> None:
+    def __init__(self, text: str, budget: _Budget, depth: int = 0, at: int = 0) -> None:
         self._text = text
-        self._at = 0
+        self._at = at
+        self._budget = budget
         self._depth = depth
         self.found: list[SimpleCommand] = []
         self.is_complete = True
@@ -186,6 +178,7 @@ class _Reader:
         self._is_piped = self._is_fed = False  # the current command, all that follow
         self._groups = 0
         self._names_function = False
+        self._braces_depth = 0
 
     def read(self, until: str) -> int:
         """Read to the character `until` or to the end; return the position."""
@@ -193,6 +186,8 @@ class _Reader:
         while self._at < len(text):
             character = text[self._at]
             if character == until and not self._groups:
+                break
+            if not self._step():
                 break
             self._at = start = self._at + 1
             action = _ACTIONS.get(character)
@@ -209,6 +204,21 @@ class _Reader:
         if self._groups or self._heredocs:
             self.is_complete = False
         return self._at
+
+    def read_expanded(self) -> None:
+        """Read text in which only substitutions are special, as in a here-document."""
+        while self._at < len(self._text):
+            self._at += 1
+            self._expanding(self._text[self._at - 1], quotes="")
+
+    def _step(self) -> bool:
+        """Count a step; return whether it may be taken. If not, the rest is not read."""
+        self._budget.steps -= 1
+        if self._budget.steps >= 0:
+            return True
+        self.is_complete = False
+        self._at = len(self._text)
+        return False
 
     # ---- words ---------------------------------------------------------------------------
 
@@ -238,6 +248,8 @@ class _Reader:
 
     def _expanding(self, character: str, *, quotes: str) -> None:
         """Read a character where only `$`, backquotes and backslashes are special."""
+        if not self._step():
+            return
         if character == "\\":
             self._escape(special="$`\\\n" + quotes)
         elif character == "$":
@@ -245,7 +257,9 @@ class _Reader:
         elif character == "`":
             self._backquote(quotes)
         else:
-            self._add(character)
+            start = self._at - 1
+            self._at = _QUOTED_RUN.match(self._text, self._at).end()  # type: ignore[union-attr]  # it matches the empty text
+            self._add(self._text[start : self._at])
 
     def _escape(self, special: str | None = None) -> None:
         following = self._text[self._at : self._at + 1]
@@ -269,13 +283,20 @@ class _Reader:
     def _dollar(self, *, is_quoted: bool = False) -> None:
         following = self._text[self._at : self._at + 1]
         self._word.is_dynamic = self._word.is_started = True
-        if following == "(":
+        if following in _PARAMETERS and following:
+            self._at += 1
+            self._add("$" + following)
+        elif following == "(":
             self._at += 1
             self.is_complete &= self._text[self._at : self._at + 1] != "("  # arithmetic, mostly
             self._substitute(")")
         elif following == "{":
             self._at += 1
-            self._braces()
+            if self._text[self._at : self._at + 1] in (" ", "\t", "\n", "|"):
+                self._at += 1
+                self._substitute("}")  # `${ command; }` of ksh
+            else:
+                self._braces()
         elif following == "'" and not is_quoted:
             self._at += 1
             self._ansi_quotes()
@@ -285,7 +306,7 @@ class _Reader:
 
     def _ansi_quotes(self) -> None:
         """Read `$'…'`. Its escapes can spell any text, so the word is dynamic."""
-        found = re.compile(r"(?:[^'\\]|\\.)*'", re.DOTALL).match(self._text, self._at)
+        found = _ANSI_TEXT.match(self._text, self._at)
         end = len(self._text) if found is None else found.end()
         self.is_complete &= found is not None
         self._add(self._text[self._at : end - 1], is_quoted=True)
@@ -298,22 +319,29 @@ class _Reader:
         and outside.
         """
         self._add("${")
+        if self._braces_depth >= DEEPEST:
+            self.is_complete = False
+            self._at = len(self._text)
+        self._braces_depth += 1
         while self._at < len(self._text):
             character = self._text[self._at]
             self._at += 1
             if character == "}":
                 self._add("}")
-                return
-            self.is_complete &= character not in "'\"\\"
+                break
+            # A substitution of another kind, such as `<(…)`, is not read here.
+            self.is_complete &= character not in "'\"\\<>(|&;"
             self._expanding(character, quotes='"')
-        self.is_complete = False
+        else:
+            self.is_complete = False
+        self._braces_depth -= 1
 
     def _backquote(self, quotes: str = "") -> None:
         self._word.is_dynamic = self._word.is_started = True
-        end = self._at
-        while end < len(self._text) and self._text[end] != "`":
-            end += 2 if self._text[end] == "\\" else 1
-        if end >= len(self._text):
+        found = _BACKQUOTED.match(self._text, self._at)
+        end = len(self._text) if found is None else found.end()
+        if end >= len(self._text) or self._text[end] != "`":
+            end = len(self._text)
             self.is_complete = False
         inside = re.sub(rf"\\([`$\\{quotes}])", r"\1", self._text[self._at : end])
         self._inside(inside, "")
@@ -321,20 +349,19 @@ class _Reader:
         self._at = end + 1
 
     def _substitute(self, until: str) -> None:
-        used = self._inside(self._text[self._at :], until)
-        self._at += used + 1
+        self._at = self._inside(self._text, until, self._at) + 1
         self._add("$(…)")
 
-    def _inside(self, text: str, until: str) -> int:
+    def _inside(self, text: str, until: str, at: int = 0) -> int:
         if self._depth >= DEEPEST:
             self.is_complete = False
             return len(text)
-        inner = _Reader(text, self._depth + 1)
+        inner = _Reader(text, self._budget, self._depth + 1, at)
         inner._is_piped = inner._is_fed = self._is_piped
-        used = inner.read(until)
+        end = inner.read(until)
         self.found.extend(inner.found)
         self.is_complete &= inner.is_complete
-        return used
+        return end
 
     # ---- redirections ------------------------------------------------------------------------
 
@@ -383,7 +410,7 @@ class _Reader:
 
     def _heredoc_line(self, is_indented: bool, is_quoted: bool) -> str | None:  # noqa: FBT001
         """Return the next line of a here-document; None at the end of the text."""
-        if self._at >= len(self._text):
+        if not self._step() or self._at >= len(self._text):
             return None
         pattern = r"[^\n]*" if is_quoted else r"(?:[^\\\n]|\\.|\\$)*"
         found = re.compile(pattern, re.DOTALL).match(self._text, self._at)
@@ -396,10 +423,8 @@ class _Reader:
 
     def _expanded(self, body: str) -> None:
         """Find the commands in the text of a here-document."""
-        inner = _Reader(body, self._depth + 1)
-        while inner._at < len(body):
-            inner._at += 1
-            inner._expanding(body[inner._at - 1], quotes="")
+        inner = _Reader(body, self._budget, self._depth + 1)
+        inner.read_expanded()
         self.found.extend(inner.found)
         self.is_complete &= inner.is_complete
 
@@ -413,8 +438,15 @@ class _Reader:
             self._redirected(word)
         elif self._names_function:
             self._names_function = False
+        elif self._is_brace(word):
+            # zsh begins or ends a group at a brace in any place: `if true { rm x }`.
+            self.is_complete = False
+            self._end_simple()
         elif not self._is_keyword(word):
             self._words.append(word)
+
+    def _is_brace(self, word: _Word) -> bool:
+        return bool(self._words) and not word.is_quoted and word.parts in (["{"], ["}"])
 
     def _is_keyword(self, word: _Word) -> bool:
         if self._words or word.is_quoted or word.is_dynamic:
@@ -430,9 +462,13 @@ class _Reader:
         if self._redirect is not None:  # no target
             self.is_complete = False
             self._redirect = None
+        self._end_simple()
+        self._is_piped = self._is_fed
+
+    def _end_simple(self) -> None:
         if self._words or self._writes:
             self.found.append(self._simple())
-        self._words, self._writes, self._is_piped = [], [], self._is_fed
+        self._words, self._writes = [], []
 
     def _simple(self) -> SimpleCommand:
         texts = ["".join(word.parts) for word in self._words]
@@ -440,8 +476,11 @@ class _Reader:
         while count < len(texts) and _ASSIGNMENT.match(texts[count]):
             count += 1
         is_dynamic = count < len(texts) and self._words[count].names_unknown
+        words = texts[count:]
+        if is_dynamic and "IFS" in words[0]:
+            words = [each for word in words for each in _FIELD.split(word)]
         return SimpleCommand(
-            tuple(texts[count:]),
+            tuple(words),
             tuple(texts[:count]),
             tuple(self._writes),
             is_piped=self._is_piped,

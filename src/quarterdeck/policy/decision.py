@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Final, Literal, TypeAlias
 
@@ -54,11 +55,11 @@ def decide(policy: Policy, call: Call, *, workspace: str, agent: str | None = No
     ]
     denying = [named for named in applying if named[0].decision == "deny"]
     allowing = [named for named in applying if named[0].decision == "allow"]
-    denial = _denies(_merged(denying), reading, workspace)
+    denial = _denies(_merged(tuple(denying)), reading, workspace)
     if denial == "deny":
         alone = [name for rule, name in denying if _denies(rule, reading, workspace) == "deny"]
         return _decision("deny", alone, denying, reading)
-    is_allowed = reading.is_whole and _allows(_merged(allowing), reading, workspace)
+    is_allowed = reading.is_whole and _allows(_merged(tuple(allowing)), reading, workspace)
     if denial is None and is_allowed:
         alone = [name for rule, name in allowing if _allows(rule, reading, workspace)]
         return _decision("allow", alone, allowing, reading)
@@ -128,9 +129,7 @@ def _why_ask(denial: Denial | None, reading: Reading) -> str:
 
 def visible_name(text: str) -> str:
     """Return a name of an agent on one line, short and without invisible characters."""
-    shown = "".join(
-        each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text[:60]
-    )
+    shown = "".join(each if each.isprintable() else "\ufffd" for each in text[:60])
     return f"{shown}…" if len(text) > 60 else shown
 
 
@@ -143,7 +142,8 @@ def _applies(rule: Rule, agent: str | None, workspace: str) -> bool:
     return PurePosixPath(workspace).is_relative_to(folder) and ".." not in workspace.split("/")
 
 
-def _merged(rules: Sequence[_NamedRule]) -> Rule:
+@lru_cache(maxsize=256)
+def _merged(rules: tuple[_NamedRule, ...]) -> Rule:
     """Return one rule that matches what the rules match, each alone or together."""
     patterns = {kind: _either([getattr(rule, kind) for rule, _ in rules]) for kind in KINDS}
     return replace(Rule(decision="deny"), **patterns)  # `_denies` and `_allows` ignore the decision

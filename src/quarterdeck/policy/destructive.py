@@ -17,7 +17,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from quarterdeck.policy.types import names
+from quarterdeck.policy.simple_command import names
 
 _VERBS: Final = names(
     """destroy delete drop purge prune wipe nuke erase uninstall terminate decommission

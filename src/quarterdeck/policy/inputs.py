@@ -34,29 +34,29 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 from urllib.parse import unquote
 
 from quarterdeck.errors import JsonInvalid
 from quarterdeck.jsontext import decode_json
-from quarterdeck.policy.types import names
+from quarterdeck.policy.command_line import LONGEST
+from quarterdeck.policy.harmless import is_harmless_assignment
 
 MOST_NODES: Final = 500
 """Values that are looked at; a call has a few dozen."""
 MOST_TEXT: Final = 100_000
 """Characters of JSON, or of a patch, that are read in all."""
-MOST_COMMAND: Final = 10_000
-"""Characters of command lines that are read in all; more is left to a person."""
+MOST_COMMANDS: Final = 50
+"""Command lines of one call."""
+MOST_PATHS: Final = 50
+"""Paths of one call; a call with more is not read completely."""
+LONGEST_PATH: Final = 4_096
+MOST_COMMAND: Final = 5_000
+"""Characters of several command lines together; one alone may have `LONGEST`."""
 DEEPEST: Final = 8
 _SHELL: Final = re.compile(r"(?:/(?:usr/|usr/local/|opt/homebrew/)?bin/)?(?:ba|z|da|k)?sh")
 """A shell of the system; a relative path may be a file of the project with the same name."""
-HARMLESS_VARIABLES: Final = names(
-    """CI CLICOLOR CLICOLOR_FORCE COLORTERM COLUMNS DEBIAN_FRONTEND FORCE_COLOR LANG
-    LANGUAGE LC_ALL LC_CTYPE LINES NO_COLOR NODE_ENV NPM_CONFIG_COLOR
-    PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED RUST_BACKTRACE TERM TZ"""
-)
-"""Variables that change how output looks, not what a program does."""
-_PLAIN_VALUE: Final = re.compile(r"[\w.:+@-]{0,64}", re.ASCII)
 
 
 def _roles(**keys: str) -> dict[str, str]:
@@ -154,13 +154,16 @@ def json_of(text: str) -> Any:
     return found if isinstance(found, dict | list) else None
 
 
-def patch_paths(text: str) -> list[str]:
-    """Return the paths that a patch names, in any of the usual formats."""
+def patch_paths(text: str) -> list[str] | None:
+    """Return the paths that a patch names, in any of the usual formats; None if there are many."""
     found: list[str] = []
-    for marker, name in _PATCHED.findall(text):
-        if marker == "diff --git":
+    matches = list(islice(_PATCHED.finditer(text), MOST_NODES + 1))
+    if len(matches) > MOST_NODES:
+        return None
+    for match in matches:
+        if match[1] == "diff --git":
             continue  # its `---` and `+++` follow; two names with blanks cannot be told apart
-        path = name.split("\t")[0].strip()
+        path = match[2].split("\t")[0].strip()
         if path and path not in _NO_FILE:
             found.append(path)
     return list(dict.fromkeys(found))
@@ -197,8 +200,8 @@ class _InputReader:
             self._nested("", given, 0)
 
     def _object(self, prefix: str, given: Mapping[Any, Any], depth: int) -> None:
-        if depth > DEEPEST:
-            self._miss(prefix or _NAMELESS)
+        if depth > DEEPEST or len(given) > MOST_NODES:
+            self._miss(f"{prefix or _NAMELESS} (too large)")
             return
         arguments = self._arguments_of(given)
         for key, value in given.items():
@@ -252,7 +255,7 @@ class _InputReader:
         elif isinstance(value, list) and _is_words(value) and not is_plural:
             self._line(path, joined_words(value) + (arguments or ""))
         elif isinstance(value, list):
-            for each in value:
+            for each in value[: MOST_COMMANDS + 1]:
                 self._one_of_commands(path, each, depth)
         elif isinstance(value, Mapping):
             self._object(f"{path}.", value, depth + 1)
@@ -295,6 +298,8 @@ class _InputReader:
                 return
             if isinstance(each, Mapping):
                 self._object(f"{path}.", each, depth + 1)
+            elif isinstance(each, str) and len(each) > LONGEST_PATH and role != "query":
+                self._miss(f"{path} (too long)")
             elif isinstance(each, str):
                 self._add(role, each)
             elif role in ("query", "tool") and isinstance(each, int | float):
@@ -340,7 +345,7 @@ class _InputReader:
                 return
             if name is None:
                 self._miss(path)
-            elif name not in HARMLESS_VARIABLES or not _PLAIN_VALUE.fullmatch(text):
+            elif not is_harmless_assignment(f"{name}={text}"):
                 self.stated.variables.append(f"{name}={text}")
 
     def _json(self, text: str) -> Any:
@@ -354,16 +359,21 @@ class _InputReader:
             self._miss(path)
             return True
         found = patch_paths(text)
+        if found is None or len(found) > MOST_PATHS:
+            self._miss(f"{path} (too large)")
+            return True
         self.stated.paths += found
         if found and "patch" not in self.stated.keys:
             self.stated.keys.append("patch")
         return bool(found)
 
     def _line(self, path: str, line: str) -> None:
-        self._command += len(line)
-        if self._command > MOST_COMMAND:
+        known = self.stated.commands
+        self._command += len(line) if line not in known else 0
+        most = MOST_COMMAND if known and line not in known else LONGEST
+        if self._command > most or len(known) >= MOST_COMMANDS:
             self._miss(f"{path} (too long)")
-        self.stated.commands.append(line)
+        known.append(line)
 
     def _step(self, path: str) -> bool:
         self._nodes += 1
@@ -395,7 +405,8 @@ def joined_words(words: Sequence[str]) -> str:
 
 
 def _is_words(value: Sequence[Any]) -> bool:
-    return bool(value) and all(isinstance(word, str) for word in value)
+    """Return whether a list is words of one command; a very long one is not looked at."""
+    return 0 < len(value) <= MOST_NODES and all(isinstance(word, str) for word in value)
 
 
 def _assignments(value: Any) -> Iterator[tuple[str | None, str]]:

@@ -24,8 +24,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from quarterdeck.policy.command_line import CACHED_LENGTH, SimpleCommand, read_command
+from quarterdeck.policy.command_line import CACHED_LENGTH, LONGEST, read_command
 from quarterdeck.policy.destructive import deletes_in_database, destructive_words
+from quarterdeck.policy.simple_command import SimpleCommand, names, program_of
 from quarterdeck.policy.tools import (
     PATH_KEYS,
     canonical_name,
@@ -33,7 +34,7 @@ from quarterdeck.policy.tools import (
     text_of,
 )
 from quarterdeck.policy.types import RiskLevel
-from quarterdeck.policy.wrappers import all_commands, is_shell, program_of, unwrapped
+from quarterdeck.policy.wrappers import all_commands, is_shell
 
 
 class Risk(NamedTuple):
@@ -90,10 +91,6 @@ _FORCE_PUSHES_MAIN: Final = RiskRule(_CRITICAL, "force-pushes the main branch: {
 _FORK_BOMB: Final = RiskRule(_CRITICAL, "starts copies of itself without limit")
 
 
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
 # A function that starts itself twice and does not wait.
 _FORK_BOMB_PATTERN: Final = re.compile(
     r"(?<!\w)([\w:.]{1,64})\s{0,9}\(\s{0,9}\)\s{0,9}\{[^}]{0,200}?(?<!\w)\1\s{0,9}(\|\s{0,9}\1\s{0,9})?&"
@@ -101,7 +98,7 @@ _FORK_BOMB_PATTERN: Final = re.compile(
 
 _CONNECTORS: Final = re.compile(r"[|(`]")
 """A line without one of these passes no text from one command to another."""
-_READERS: Final = _names(
+_READERS: Final = names(
     """[ [[ : ack ag basename cat cd cmp column comm cut diff dirname df du echo export false fd
     file find fmt fold for grep egrep fgrep head id jq less ls md5sum more nl od popd
     printenv printf pushd pwd read readlink realpath return rg sed seq set sha256sum sleep sort stat
@@ -120,7 +117,7 @@ _HARMLESS_OPTIONS: Final = {
     "rg": frozenset({"-i", "-o", "-s"}),
     "fd": frozenset({"-i"}),
 }
-_DANGEROUS: Final = _names(
+_DANGEROUS: Final = names(
     """chgrp chmod chown crontab dd diskutil doas fdisk halt iptables kill killall launchctl mkfs
     mount parted passwd pkill poweroff reboot rm rmdir service shred shutdown srm su sudo systemctl
     truncate umount unlink useradd userdel usermod visudo wipefs"""
@@ -129,7 +126,7 @@ _DELETERS: Final = frozenset({"rm", "rmdir", "shred", "srm", "unlink"})
 _RECURSIVE: Final = re.compile(r"-\w*[rR]\w*|--recursive")
 _DOWNLOADERS: Final = frozenset({"aria2c", "curl", "fetch", "http", "https", "nc", "wget"})
 _INTERPRETERS: Final = re.compile(r"(python|perl|ruby|node|php)[\d.]*")
-_GIT_READERS: Final = _names(
+_GIT_READERS: Final = names(
     """blame cat-file describe diff grep help log ls-files ls-remote ls-tree merge-base name-rev
     rev-list rev-parse shortlog show show-ref status version whatchanged"""
 )
@@ -243,8 +240,9 @@ def _risk_of_line(line: str) -> RiskLevel:
 def findings_of_line(line: str) -> list[Finding]:
     """Return the findings about each command of a line; never empty."""
     parsed = read_command(line)
+    line = line[:LONGEST]
     found: list[Finding] = []
-    commands = all_commands(parsed.commands)
+    commands = all_commands((*parsed.commands, *parsed.others))
     for command in commands:
         if command.words:
             program, arguments = program_of(command), command.words[1:]
@@ -269,8 +267,9 @@ def findings_of_line(line: str) -> list[Finding]:
 def _findings_between(commands: Sequence[SimpleCommand]) -> list[Finding]:
     """Find shells and interpreters that run the output of another command of the line."""
     fed = [command for command in commands if command.is_piped or _runs_text(command)]
-    run = [program for command in fed for program, _ in unwrapped(command)]
-    shells = list(dict.fromkeys(program for program in run if _interprets(program)))
+    shells = list(
+        dict.fromkeys(program for each in fed if _interprets(program := program_of(each)))
+    )
     if not shells:
         return []
     programs = [program_of(command) for command in commands]
@@ -553,15 +552,15 @@ _WORDS: Final = _each_of(
         "truncates files: {}": "truncate",
     }
 )
-_INSTALLERS: Final = _names(
+_INSTALLERS: Final = names(
     """apk apt apt-get brew bundle bun cargo composer conda dnf gem go npm pacman pip pip3 pipx pnpm
     poetry uv yarn yum"""
 )
-_INSTALLS: Final = _names("add ci get i install sync update upgrade")
+_INSTALLS: Final = names("add ci get i install sync update upgrade")
 _GIT_WORDS: Final = _each_of(
     {"pushes to a remote": "push", "fetches from a remote: {}": "clone fetch pull"}
 )
-_GIT_CHANGING: Final = _names(
+_GIT_CHANGING: Final = names(
     """add am apply bisect branch checkout cherry-pick clean commit config gc init merge mv notes
     rebase reflog remote reset restore revert rm stash switch tag update-ref worktree"""
 )

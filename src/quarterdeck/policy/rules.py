@@ -14,27 +14,25 @@ Searching files is both a read and a search: either kind allows it. Outside the 
 has to match its paths. Fetching is allowed by globs only: an address can carry data out. A command
 that redirects its output writes files, so `writes` must allow it too.
 
-Allowing and denying are not opposites. Globs allow a command only as it is written, and only if the
-call was read completely; true allows every call of its kind. To deny, commands are also found
-behind `sudo`, `env`, `sh -c` and the like, and a call that may match but was not read completely
-needs a person.
+Allowing and denying are not opposites. Globs allow only what was fully understood; true allows
+every call of its kind. To deny, commands are found wherever they might run, and a call that may
+match but was not read completely needs a person. `quarterdeck.policy.command_rules` has both for
+commands.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple
 
 from msgspec import Struct
 
 from quarterdeck.policy.call import Reading, is_unknown_path
-from quarterdeck.policy.command_line import CommandLine, SimpleCommand
+from quarterdeck.policy.command_line import CommandLine
+from quarterdeck.policy.command_rules import Denial as Denial, allows_line, denies_line, is_inside
 from quarterdeck.policy.globs import matches_path, matches_text, relative_path
 from quarterdeck.policy.types import Patterns, PermissionPolicy
-from quarterdeck.policy.wrappers import all_commands, is_shell, unwrapped
-
-Denial: TypeAlias = Literal["deny", "ask"]
-_FEEDERS: Final = frozenset({"xargs", "parallel"})
+from quarterdeck.policy.wrappers import all_commands
 
 
 class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -141,12 +139,16 @@ def _allows_searches(rule: Rule, reading: Reading, workspace: str) -> bool:
         globs = rule.searches if isinstance(rule.searches, tuple) else ()
         texts = (*reading.addresses, *reading.queries)
         return bool(reading.addresses) and all(_match_text(globs, text) for text in texts)
-    is_inside = all(_is_inside(path, workspace) for path in reading.paths)
-    if not is_inside and not _match_all_paths(rule.reads, reading.paths, workspace):
+    is_all_inside = all(_stays_inside(path, workspace) for path in reading.paths)
+    if not is_all_inside and not _match_all_paths(rule.reads, reading.paths, workspace):
         return False
     return bool(reading.queries) and all(
         _match_text(rule.searches, query) for query in reading.queries
     )
+
+
+def _stays_inside(path: str, workspace: str) -> bool:
+    return not is_unknown_path(path) and is_inside(path, workspace)
 
 
 def _denies_searches(rule: Rule, reading: Reading, _workspace: str) -> Denial | None:
@@ -166,34 +168,21 @@ def _match_text(patterns: Patterns, text: str | None) -> bool:
 
 
 def _allows_commands(rule: Rule, reading: Reading, workspace: str) -> bool:
-    if rule.commands is True:
-        return True
+    if isinstance(rule.commands, bool):
+        return rule.commands
     line = reading.command_line
-    if rule.commands is False or line is None or not line.is_complete or not line.commands:
+    if line is None:
         return False
     # What a command does depends on the folder it runs in.
-    if not all(_is_inside(folder, workspace) for folder in reading.folders):
+    if not all(_stays_inside(folder, workspace) for folder in reading.folders):
         return False
     if reading.variables:
         return False
-    moves = any(command.words[:1] in (("cd",), ("pushd",)) for command in line.commands)
-    if moves and any(command.writes for command in line.commands):
-        return False  # what a relative path is relative to is not known
-    return all(_allows_command(rule, command, workspace) for command in line.commands)
 
+    def may_write(paths: Sequence[str]) -> bool:
+        return _match_all_paths(rule.writes, paths, workspace)
 
-def _allows_command(rule: Rule, command: SimpleCommand, workspace: str) -> bool:
-    if command.is_dynamic or not _match_text(rule.commands, command.text):
-        return False
-    if command.words and " " in command.words[0]:
-        return False  # one program name that looks like a program and its arguments
-    return not command.writes or _match_all_paths(rule.writes, command.writes, workspace)
-
-
-def _is_inside(folder: str, workspace: str) -> bool:
-    if is_unknown_path(folder):
-        return False
-    return not relative_path(f"{folder}/x", workspace).startswith("/")
+    return allows_line(rule.commands, line, workspace, may_write)
 
 
 def _denies_commands(rule: Rule, reading: Reading, workspace: str) -> Denial | None:
@@ -202,40 +191,19 @@ def _denies_commands(rule: Rule, reading: Reading, workspace: str) -> Denial | N
         return None
     if rule.commands is True:
         return "deny"
-    commands = all_commands(line.commands)
-    for command in commands:
-        if _match_any_path(rule.writes, command.writes, workspace):
-            return "deny"
-        if any(_match_text(rule.commands, text) for text in _spellings(command)):
-            return "deny"
-    return "ask" if _may_be_denied(rule, line, commands) else None
+
+    def writes(paths: Sequence[str]) -> bool:
+        return _match_any_path(rule.writes, paths, workspace)
+
+    denial = denies_line(rule.commands or (), line, writes)
+    if denial is None and rule.writes and _writes_unknown(line):
+        return "ask"
+    return denial
 
 
-def _may_be_denied(rule: Rule, line: CommandLine, commands: Sequence[SimpleCommand]) -> bool:
-    """Return whether a rule may match what was not found in a line."""
-    if rule.commands:
-        is_unclear = any(each.is_dynamic or _runs_unseen(each) for each in commands)
-        if is_unclear or not line.is_complete:
-            return True
-    return bool(rule.writes) and any(
-        is_unknown_path(path) for each in commands for path in each.writes
-    )
-
-
-def _spellings(command: SimpleCommand) -> list[str]:
-    """Return every text that a pattern may match to deny a command."""
-    programs = list(unwrapped(command))
-    inner = [" ".join((program, *arguments)) for program, arguments in programs]
-    if any(program in _FEEDERS for program, _ in programs):
-        inner += [f"{text} " for text in inner]  # it appends arguments when it runs
-    return [command.text, " ".join(command.words), *inner]
-
-
-def _runs_unseen(command: SimpleCommand) -> bool:
-    """Return whether a shell runs text that is not in the line."""
-    if command.words[:1] in (("source",), (".",)):
-        return True
-    return command.is_piped and any(is_shell(program) for program, _ in unwrapped(command))
+def _writes_unknown(line: CommandLine) -> bool:
+    commands = all_commands((*line.commands, *line.others))
+    return any(is_unknown_path(path) for each in commands for path in each.writes)
 
 
 # ---- the table -------------------------------------------------------------------------------

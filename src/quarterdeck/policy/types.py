@@ -28,11 +28,6 @@ Patterns: TypeAlias = bool | tuple[str, ...]
 """True matches everything, False nothing, globs match what one of them matches."""
 
 
-def names(text: str) -> frozenset[str]:
-    """Return the words of a table that is written as one text."""
-    return frozenset(text.split())
-
-
 class PolicyRules(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """Patterns for each kind of call; `quarterdeck.policy.rules` documents how they match."""
 

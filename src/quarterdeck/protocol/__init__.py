@@ -111,6 +111,8 @@ from quarterdeck.protocol.payloads import (
     SessionStatusChangePayload,
     TerminalOutputPayload,
     UnrecognizedUpdatePayload,
+    has_agent,
+    has_ended,
     is_session_status,
 )
 from quarterdeck.protocol.reduce import reduce
@@ -250,6 +252,8 @@ __all__ = [
     "decode_event",
     "denormalize_session_update",
     "encode_event",
+    "has_agent",
+    "has_ended",
     "initial_state",
     "is_error_code",
     "is_request_kind",

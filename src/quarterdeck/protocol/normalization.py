@@ -74,11 +74,11 @@ def normalize_session_update(update: Mapping[str, Any] | str | bytes) -> Normali
     fields: Any = decode_json(update) if isinstance(update, str | bytes) else update
     if not isinstance(fields, Mapping):
         return Normalized("unrecognized-update", {"update": fields})
-    return normalize_own_update(dict(fields))
+    return normalize_in_place(dict(fields))
 
 
-def normalize_own_update(fields: dict[str, Any]) -> Normalized:
-    """Do the same with an object that the caller gives up: it becomes the payload, uncopied."""
+def normalize_in_place(fields: dict[str, Any]) -> Normalized:
+    """Do the same without a copy: `fields` becomes the payload, so the caller must not use it."""
     name = fields.get("sessionUpdate")
     variant = _VARIANTS.get(name) if isinstance(name, str) else None
     if variant is None:

@@ -6,7 +6,17 @@ event's `extensions`. Nested objects keep theirs.
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, NotRequired, TypeAlias, TypedDict, TypeGuard, get_args
+from typing import (
+    Any,
+    Final,
+    Literal,
+    NotRequired,
+    TypeAlias,
+    TypedDict,
+    TypeGuard,
+    assert_never,
+    get_args,
+)
 
 from quarterdeck.protocol.acp_types import (
     AuthMethod,
@@ -54,6 +64,28 @@ def is_session_status(value: object) -> TypeGuard[SessionStatus]:
     A log may come from a newer version: ask before a `match` that ends in `assert_never`.
     """
     return isinstance(value, str) and value in _SESSION_STATUSES
+
+
+def has_agent(status: SessionStatus) -> bool:
+    """Return whether an agent has a session of this status open, or is opening it."""
+    match status:
+        case "creating" | "active" | "prompting" | "resuming":
+            return True
+        case "disconnected" | "closed" | "deleted":
+            return False
+        case _:
+            assert_never(status)
+
+
+def has_ended(status: SessionStatus) -> bool:
+    """Return whether a session of this status was ended: it takes no prompts until it is loaded."""
+    match status:
+        case "closed" | "deleted":
+            return True
+        case "creating" | "active" | "prompting" | "resuming" | "disconnected":
+            return False
+        case _:
+            assert_never(status)
 
 
 class MessageChunkPayload(TypedDict):

@@ -43,7 +43,7 @@ from quarterdeck.protocol.events import (
     UsageUpdateEvent,
     UserMessageChunkEvent,
 )
-from quarterdeck.protocol.payloads import MessageKind, is_session_status
+from quarterdeck.protocol.payloads import MessageKind, has_agent, is_session_status
 from quarterdeck.protocol.persistent import Blocks
 from quarterdeck.protocol.state import (
     PendingPermissionRequest,
@@ -303,15 +303,7 @@ def _with_progress(state: SessionState, event: _ProgressEvent) -> SessionState:
 
 def _has_agent(status: object) -> bool:
     """Return whether a session with this status has an agent; so has one of an unknown status."""
-    if not is_session_status(status):
-        return True
-    match status:
-        case "creating" | "active" | "prompting" | "resuming":
-            return True
-        case "disconnected" | "closed" | "deleted":
-            return False
-        case _:
-            assert_never(status)
+    return not is_session_status(status) or has_agent(status)
 
 
 def _text(value: object) -> str:

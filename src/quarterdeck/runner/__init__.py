@@ -25,9 +25,10 @@ if TYPE_CHECKING:
         SessionDeleted,
         SessionUpdated,
     )
+    from quarterdeck.runner.confinement import AgentConfinement
     from quarterdeck.runner.options import Retention, RunnerOptions
     from quarterdeck.runner.permissions.card import PermissionCard
-    from quarterdeck.runner.permissions.decisions import MOST_REASON, RecordedDecision
+    from quarterdeck.runner.permissions.decision_index import MOST_REASON, RecordedDecision
     from quarterdeck.runner.prompts.store import (
         META_SCOPE,
         PromptEntry,
@@ -37,27 +38,26 @@ if TYPE_CHECKING:
     from quarterdeck.runner.runner import Runner
     from quarterdeck.runner.sessions.catalogue import SessionOverview, SessionTitle
     from quarterdeck.runner.sessions.manager import can_load, can_resume
-    from quarterdeck.runner.tasks import IndependentTasks
-    from quarterdeck.runner.workspaces.files import SessionFile
-    from quarterdeck.runner.workspaces.folders import (
+    from quarterdeck.runner.workspaces import (
         Folder,
         FolderListing,
+        SessionFile,
         check_absolute,
         relative_folder,
     )
 
 _MODULES = {
     "Actor": "actor",
+    "AgentConfinement": "confinement",
     "AgentRemoved": "api",
     "AgentUpdated": "api",
     "Diagnostic": "api",
-    "Folder": "workspaces.folders",
-    "FolderListing": "workspaces.folders",
+    "Folder": "workspaces",
+    "FolderListing": "workspaces",
     "HealthChanged": "api",
-    "IndependentTasks": "tasks",
     "LogSource": "api",
     "META_SCOPE": "prompts.store",
-    "MOST_REASON": "permissions.decisions",
+    "MOST_REASON": "permissions.decision_index",
     "News": "api",
     "PROGRAM": "actor",
     "PermissionCard": "permissions.card",
@@ -65,7 +65,7 @@ _MODULES = {
     "PromptEntry": "prompts.store",
     "PromptMode": "prompts.store",
     "QueueChanged": "api",
-    "RecordedDecision": "permissions.decisions",
+    "RecordedDecision": "permissions.decision_index",
     "RequestUpdated": "api",
     "Retention": "options",
     "Runner": "runner",
@@ -73,16 +73,16 @@ _MODULES = {
     "RunnerHealth": "api",
     "RunnerOptions": "options",
     "SessionDeleted": "api",
-    "SessionFile": "workspaces.files",
+    "SessionFile": "workspaces",
     "SessionOverview": "sessions.catalogue",
     "SessionTitle": "sessions.catalogue",
     "SessionUpdated": "api",
     "can_load": "sessions.manager",
     "can_resume": "sessions.manager",
-    "check_absolute": "workspaces.folders",
+    "check_absolute": "workspaces",
     "not_found": "actor",
     "permitted_blocks": "prompts.store",
-    "relative_folder": "workspaces.folders",
+    "relative_folder": "workspaces",
 }
 
 __all__ = [
@@ -90,13 +90,13 @@ __all__ = [
     "MOST_REASON",
     "PROGRAM",
     "Actor",
+    "AgentConfinement",
     "AgentRemoved",
     "AgentUpdated",
     "Diagnostic",
     "Folder",
     "FolderListing",
     "HealthChanged",
-    "IndependentTasks",
     "LogSource",
     "News",
     "PermissionCard",

@@ -83,7 +83,7 @@ class Definitions:
             return definition
         stored = self._stored.get(name)
         if stored is None or stored.get("isKnown"):  # then it was taken out of the configuration
-            raise not_found(f"agent named {name!r}", "GET /api/agents/known lists all names")
+            raise not_found(f"agent named {name!r}", "check its name in the list of known agents")
         if stored["envNames"]:
             names = ", ".join(stored["envNames"])
             message = (

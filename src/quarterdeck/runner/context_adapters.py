@@ -16,8 +16,8 @@ from quarterdeck.errors import AcpError
 from quarterdeck.host import Host
 from quarterdeck.protocol import ERROR_CODES, SessionSnapshotWire
 from quarterdeck.protocol.snapshots import AgentDefinition
-from quarterdeck.runner.tasks import IndependentTasks
 from quarterdeck.views.context import ACPCapabilities, ACPCommand
+from quarterdeck.wire import IndependentTasks
 
 _STARTING_SECONDS: Final = 30.0
 

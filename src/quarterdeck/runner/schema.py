@@ -90,6 +90,13 @@ def _decision_progress(connection: sqlite3.Connection) -> None:
     )
 
 
+def _context_policies(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "CREATE TABLE context_policies (session_id TEXT PRIMARY KEY, policy TEXT NOT NULL,"
+        " set_by TEXT NOT NULL, set_at TEXT NOT NULL)"
+    )
+
+
 RUNNER_TABLES: Final = (
     Tables("agents", (_agents,)),
     Tables("prompts", (_prompts,)),
@@ -98,4 +105,5 @@ RUNNER_TABLES: Final = (
         (_decisions, _decision_index, _decision_request, _decision_mismatch, _decision_call),
     ),
     Tables("decision_progress", (_decision_progress,)),
+    Tables("context_policies", (_context_policies,)),
 )

@@ -24,7 +24,7 @@ from quarterdeck.wire.messages import (
 )
 from quarterdeck.wire.options import ConnectionOptions, Report, ReportKind, log_report
 from quarterdeck.wire.requests import Response
-from quarterdeck.wire.tasks import background_tasks, foreign_errors
+from quarterdeck.wire.tasks import IndependentTasks, background_tasks, foreign_errors
 from quarterdeck.wire.transports import (
     ByteTransport,
     FdTransport,
@@ -49,6 +49,7 @@ __all__ = [
     "Failure",
     "FdTransport",
     "Framing",
+    "IndependentTasks",
     "MemoryTransport",
     "Notification",
     "OnAnswer",

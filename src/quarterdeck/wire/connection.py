@@ -5,6 +5,7 @@ Tasks
 `open_connection` runs two tasks, and one more for each running request of the peer:
 
 - the reader: `transport.pump` calls `_dispatch_all` with every piece of bytes, in synchronous code;
+  messages go to the handlers given to `open_connection` (of an agent: `host/agent_process`);
 - the writer: sends what is in the outbox, all messages that wait in one write.
 
 States

@@ -1,12 +1,21 @@
-"""A task group that ends with its body, and the exceptions that callbacks may raise in it."""
+"""Background tasks: how a group of them ends, and what a failure in one of them does.
+
+background_tasks    a group that is cancelled when its body ends; a failed task ends the group
+IndependentTasks    a failed task is logged and ends no other: for a runner or a hub
+foreign_errors      what callbacks may raise in a task that must not end
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
+
+logger = logging.getLogger(__name__)
 
 
 def foreign_errors() -> tuple[type[BaseException], ...]:
@@ -34,3 +43,20 @@ async def background_tasks() -> AsyncIterator[TaskGroup]:
         tasks.cancel_scope.cancel()
     if failure is not None:
         raise failure
+
+
+class IndependentTasks:
+    """A task group that no failure of one of its tasks ends."""
+
+    def __init__(self, tasks: TaskGroup) -> None:
+        self._tasks = tasks
+
+    def start_soon(self, work: Callable[..., Awaitable[Any]], *arguments: Any) -> None:
+        self._tasks.start_soon(self._run, work, arguments)
+
+    async def _run(self, work: Callable[..., Awaitable[Any]], arguments: tuple[Any, ...]) -> None:
+        try:
+            await work(*arguments)
+        except Exception:
+            name = getattr(work, "__qualname__", repr(work))
+            logger.exception("a background task failed", extra={"task": name})

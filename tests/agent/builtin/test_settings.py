@@ -81,12 +81,12 @@ def test_keys_are_not_shown_and_not_handed_to_commands() -> None:
     ("text", "reason"),
     [
         ("model = ", "is not TOML"),
-        ("modell = 1", "unknown field `modell`"),
+        ("modell = 1", 'unknown field "modell"; did you mean "model"'),
         ("max_steps = 'x'", "max_steps"),
         ("model = 'gpt-5'", "name a model as provider:model"),
         ("model = 'nobody:gpt-5'", "there is no provider 'nobody'"),
         ("model = 'a:b'\nproviders.a.kind = 'telex'", "the kind 'telex' is not known"),
-        ("providers.a.api_key = 'sk'", "unknown field `api_key`"),
+        ("providers.a.api_key = 'sk'", 'unknown field "api_key"'),
     ],
 )
 def test_what_cannot_be_used_is_explained(tmp_path: Path, text: str, reason: str) -> None:

@@ -38,6 +38,7 @@ def test_options_and_their_values_are_completed() -> None:
     assert bash("quarterdeck show 3f --as p") == ["packets"]
     assert bash("quarterdeck devices r") == ["revoke", "rename"]
     assert bash("quarterdeck completion z") == ["zsh"]
+    assert bash("quarterdeck completion s") == bash("quarterdeck completion a") == []
 
 
 def test_agents_and_sessions_are_completed_where_they_are_arguments() -> None:

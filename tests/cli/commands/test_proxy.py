@@ -88,6 +88,29 @@ def test_when_the_hub_is_killed_open_requests_get_an_error(tmp_path: Path) -> No
         assert LOST in framed.process.stderr.read().decode()
 
 
+@pytest.mark.parametrize(
+    ("decision", "words"), [("allow", "It was allowed."), ("deny", "It was rejected.")]
+)
+def test_what_a_rule_decides_is_never_put_before_the_editor(
+    tmp_path: Path, decision: str, words: str
+) -> None:
+    rule = f'[[policy.rule]]\ndecision = "{decision}"\nname = "mine"\ncommands = true\n'
+    steps = [{**ASK, "input": {"command": "ls"}}] * 10
+    console = Console(tmp_path, rule + agent_toml("mine", *steps))
+    with editor(console) as framed:
+        framed.call(1, "initialize", protocolVersion=1)
+        made = framed.call(2, "session/new", cwd=str(console.work), mcpServers=[])
+        session_id = made["result"]["sessionId"]
+        blocks = [{"type": "text", "text": "go"}]
+        params = {"sessionId": session_id, "prompt": blocks}
+        framed.send({"id": 3, "method": "session/prompt", "params": params})
+        heard = []
+        while (message := framed.receive()).get("id") != 3 or "method" in message:
+            heard.append(message)
+        assert "session/request_permission" not in [each.get("method") for each in heard]
+        assert json.dumps(heard).count(words) == 10
+
+
 def test_a_prompt_that_is_piped_in_is_answered_before_the_end(tmp_path: Path) -> None:
     console = Console(tmp_path, agent_toml("mine", {"say": "hello"}))
     lines = [
@@ -102,9 +125,17 @@ def test_a_prompt_that_is_piped_in_is_answered_before_the_end(tmp_path: Path) ->
     assert answers[2]["result"] == {"sessions": []}
 
 
-def test_an_unknown_agent_is_reported_in_one_line(tmp_path: Path) -> None:
-    done = Console(tmp_path).run("proxy", "unheard-of")
+@pytest.mark.parametrize(
+    ("agent", "expected"),
+    [
+        ("unheard-of", "unknown agent 'unheard-of'; quarterdeck agents lists them"),
+        ("clade", "unknown agent 'clade'; did you mean claude?"),
+    ],
+)
+def test_an_unknown_agent_is_reported_in_one_line(
+    tmp_path: Path, agent: str, expected: str
+) -> None:
+    done = Console(tmp_path).run("proxy", agent)
     assert done.returncode == 1
     assert done.stdout == ""
-    expected = "unknown agent 'unheard-of'; quarterdeck agents lists them"
     assert expected in done.stderr

@@ -89,6 +89,11 @@ def test_a_long_output_is_cut_and_counted() -> None:
     assert lines[-1] == f"        and {100 - MAX_BODY_LINES} more lines"
 
 
+def test_one_line_that_is_cut_is_counted_in_the_singular() -> None:
+    row = LogRow(1, "", "tool:result", "", ("x\n" * (MAX_BODY_LINES + 1),))
+    assert list(row_lines(row))[-1] == "        and 1 more line"
+
+
 @pytest.mark.parametrize("view", VIEWS)
 def test_no_agent_text_reaches_the_terminal_as_an_escape_sequence(view: ViewName) -> None:
     log = Log().started().prompted(HOSTILE).think(HOSTILE).say(HOSTILE)

@@ -16,7 +16,7 @@ import pytest
 from typing_extensions import override
 
 from quarterdeck.errors import AcpError, StorageFailed
-from quarterdeck.host import Host, HostOptions, agents
+from quarterdeck.host import Host, HostOptions, agent_process
 from quarterdeck.host.sessions import session
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.storage import MemoryStorage, SessionMeta, Storage, Stored
@@ -123,7 +123,7 @@ class Attempt:
 async def staged(cwd: Path, storage: Storage | None = None, **options: Any) -> AsyncIterator[Stage]:
     puppets: list[Puppet] = []
     with pytest.MonkeyPatch.context() as patch, anyio.fail_after(PATIENCE):
-        patch.setattr(agents, "open_process", pulled(puppets.append))
+        patch.setattr(agent_process, "open_process", pulled(puppets.append))
         async with Host(HostOptions(storage=storage, **options)) as host:
             stage = Stage(host, puppets, cwd)
             await stage.spawn()

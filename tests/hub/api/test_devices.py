@@ -2,6 +2,7 @@
 
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from quarterdeck.http.origins import Listening
 from quarterdeck.hub.api.endpoint import make_router
 from tests.hub.auth.support import Clock, GuardedServer, open_guarded
+from tests.hub.browser_keys import pair_browser
 from tests.hub.served import UPGRADE, Reply
 
 PROXIED = Listening(is_behind_proxy=True, allowed_hosts=("desk.example",))
@@ -92,7 +94,6 @@ async def test_a_device_may_revoke_itself(tmp_path: Path) -> None:
         device_id, token = await guarded.device("view")
         left = await call(guarded, "DELETE", f"/api/devices/{device_id}", token)
         assert left.status == 204
-        assert "Max-Age=0" in (left.header("set-cookie") or "")
         assert (await call(guarded, "GET", "/api/device", token)).status == 401
         gone = await call(guarded, "DELETE", f"/api/devices/{device_id}", guarded.owner)
         assert gone.status == 404
@@ -100,13 +101,12 @@ async def test_a_device_may_revoke_itself(tmp_path: Path) -> None:
 
 async def test_logging_out_revokes_the_browser_and_forgets_what_it_stored(tmp_path: Path) -> None:
     async with open_guarded(tmp_path) as guarded:
-        cookie, own = await guarded.browser(), f"Origin: {guarded.served.origin}"
-        left = await guarded.served.call("POST", "/api/logout", cookie, own)
+        browser = await guarded.browser()
+        left = await browser.call("POST", "/api/logout")
         assert left.status == 204
         assert left.header("clear-site-data") == '"storage"'
-        assert "Max-Age=0" in (left.header("set-cookie") or "")
-        assert (await guarded.get("/api/device", cookie)).status == 401
-        # The owner's token is in a file; it outlives a logout.
+        assert (await browser.call("GET", "/api/device")).status == 401
+        # The owner is the user of this computer, and outlives a logout.
         assert (await call(guarded, "POST", "/api/logout", guarded.owner)).status == 204
         assert (await call(guarded, "GET", "/api/device", guarded.owner)).status == 200
 
@@ -175,16 +175,18 @@ async def test_a_device_gets_a_new_token_and_the_old_one_ends(tmp_path: Path) ->
         assert (await call(guarded, "POST", "/api/device/token", guarded.owner)).status == 403
 
 
-async def test_a_browser_gets_its_new_token_as_a_cookie(tmp_path: Path) -> None:
+async def test_a_browser_never_gets_a_token(tmp_path: Path) -> None:
     async with open_guarded(tmp_path) as guarded:
-        cookie = await guarded.browser("view")
-        origin = f"Origin: {guarded.served.origin}"
-        renewed = await guarded.served.call("POST", "/api/device/token", origin, cookie)
-        assert b"qd_" not in renewed.body
-        fresh = "Cookie: " + (renewed.header("set-cookie") or "").partition(";")[0]
-        assert fresh != cookie
-        assert (await guarded.get("/api/device", fresh)).status == 200
-        assert (await guarded.get("/api/device", cookie)).status == 401
+        browser = await guarded.browser("view")
+        refused = await browser.call("POST", "/api/device/token")
+        assert (refused.status, refused.json["error"]["code"]) == (403, "quarterdeck/forbidden")
+        assert "pair it again" in refused.json["error"]["message"]
+        _, codes = await guarded.auth.pairings.create(scope="view")
+        for line in (f"Origin: {guarded.served.origin}", "Sec-Fetch-Site: same-origin"):
+            old = await guarded.served.call("POST", "/api/pair", line, json={"code": codes.long})
+            assert old.status == 400
+            assert old.json["error"]["message"].endswith("reload it, then pair again")
+        await pair_browser(guarded.served, codes.long)  # the code was not used up
 
 
 async def test_the_owner_stays_what_it_is(tmp_path: Path) -> None:
@@ -192,7 +194,7 @@ async def test_the_owner_stays_what_it_is(tmp_path: Path) -> None:
         for method, body in (("DELETE", None), ("PATCH", {"scope": "view"})):
             refused = await call(guarded, method, "/api/devices/owner", guarded.owner, body)
             assert refused.status == 403
-            assert "delete the file `token`" in refused.json["error"]["message"]
+            assert "the owner is the user of this computer" in refused.json["error"]["message"]
         renamed = await call(
             guarded, "PATCH", "/api/devices/owner", guarded.owner, {"name": "desk"}
         )
@@ -223,26 +225,23 @@ async def test_a_body_that_cannot_be_used_is_a_sentence(tmp_path: Path) -> None:
         assert (unknown.status, "nmae" in unknown.json["error"]["message"]) == (400, True)
 
 
-async def test_behind_a_proxy_the_cookie_is_secure_and_bound_to_the_host(tmp_path: Path) -> None:
+async def test_behind_a_proxy_signatures_are_for_the_public_origin(tmp_path: Path) -> None:
     async with open_guarded(tmp_path, listening=PROXIED) as guarded:
         made = await call(guarded, "POST", "/api/pairings", guarded.owner, {})
         assert made.json["link"].startswith("https://desk.example/#pair=")
-        body = b'{"code":"%s"}' % made.json["code"].encode()
-        first = "POST /api/pair HTTP/1.1"
-        lines = ("Origin: https://desk.example", "Content-Type: application/json")
-        paired = await guarded.served.ask(first, *lines, host="desk.example", body=body)
-        cookie = paired.header("set-cookie") or ""
-        assert cookie.startswith("__Host-quarterdeck-443=qd_")
-        assert {"Secure", "HttpOnly", "SameSite=Strict", "Path=/"} <= set(cookie.split("; "))
-        line = "Cookie: " + cookie.partition(";")[0]
-        asked = await guarded.served.ask("GET /api/device HTTP/1.1", line, host="desk.example")
-        assert asked.status == 200
-        # A page of plain http at the same name is a stranger.
-        plain = "Origin: http://desk.example"
-        refused = await guarded.served.ask(
-            "GET /api/device HTTP/1.1", line, plain, host="desk.example"
+        browser, paired = await pair_browser(
+            guarded.served, made.json["code"], host="desk.example", origin="https://desk.example"
         )
-        assert refused.status == 403
+        deleted = paired.header("set-cookie") or ""
+        assert deleted.startswith('__Host-quarterdeck-443="";')
+        assert {"Secure", "Path=/", "Max-Age=0"} <= set(deleted.split("; "))
+        assert (await browser.call("GET", "/api/device")).status == 200
+        # A page of plain http at the same name is a stranger, also with a key that it stole.
+        plain = replace(browser, origin="http://desk.example")
+        assert (await plain.call("GET", "/api/device")).status == 403
+        line = await plain.line("GET", "/api/device")
+        first = "GET /api/device HTTP/1.1"
+        assert (await guarded.served.ask(first, line, host="desk.example")).status == 401
 
 
 @pytest.mark.parametrize(("listening", "is_slowed"), [(PROXIED, False), (Listening(), True)])
@@ -258,25 +257,23 @@ async def test_only_a_proxy_may_say_whom_it_speaks_for(
         assert statuses == ({403, 429} if is_slowed else {403})
 
 
-async def test_the_table_has_no_public_endpoint_but_pairing(tmp_path: Path) -> None:
+async def test_the_table_has_no_public_endpoint_but_pairing_and_its_nonce(tmp_path: Path) -> None:
     async with open_guarded(tmp_path) as guarded:
         public = [each for each in guarded.endpoints if each.scope is None and "/api" in each.path]
-        assert [(each.method, each.path) for each in public] == [("POST", "/api/pair")]
+        paths = [(each.method, each.path) for each in public]
+        assert paths == [("GET", "/api/nonce"), ("POST", "/api/pair")]
         assert make_router(guarded.endpoints).routes
 
 
 async def test_a_browser_that_pairs_again_is_one_device(tmp_path: Path) -> None:
     async with open_guarded(tmp_path) as guarded:
-        cookie, own = await guarded.browser(), f"Origin: {guarded.served.origin}"
-        before = (await guarded.get("/api/device", cookie)).json["id"]
+        before = await guarded.browser()
         _, codes = await guarded.auth.pairings.create(scope="view")
-        again = await guarded.served.call(
-            "POST", "/api/pair", cookie, own, json={"code": codes.long}
-        )
-        after = again.json["device"]["id"]
-        assert {each.id for each in guarded.auth.devices.all} == {"owner", after}
-        assert before != after
-        assert (await guarded.get("/api/device", cookie)).status == 401
+        after, _ = await pair_browser(guarded.served, codes.long, before=before)
+        assert {each.id for each in guarded.auth.devices.all} == {"owner", after.device_id}
+        assert before.device_id != after.device_id
+        assert (await before.call("GET", "/api/device")).status == 401
+        assert (await after.call("GET", "/api/device")).status == 200
 
 
 async def test_a_program_that_lets_another_in_stays_what_it_is(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import anyio
 
-from quarterdeck.runner.workspaces.files import best_matches
+from quarterdeck.runner.workspaces import best_matches
 from tests.hub.api.kit import options, running
 
 

@@ -15,8 +15,8 @@ from quarterdeck.host import HostEndpoint
 from quarterdeck.hub import Hub
 from quarterdeck.policy import Policy, Rule
 from quarterdeck.protocol import Event
-from quarterdeck.runner.permissions.decision_log import SessionDecisions
-from quarterdeck.runner.permissions.decisions import DecisionIndex
+from quarterdeck.runner.permissions.decision_index import DecisionIndex
+from quarterdeck.runner.permissions.decision_recorder import SessionDecisions
 from tests.hub.api.kit import ASK, Client, Json, client_of, options, paired, running, scripted
 from tests.hub.api.processes import hub_process
 from tests.hub.runners import runner_of

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from msgspec import Meta
 
-from quarterdeck.hub.api.endpoint import Body, Nothing
-from quarterdeck.hub.api.validation import describe_mismatch
+from quarterdeck.hub.api.endpoint import Body, EmptyBody
+from quarterdeck.jsontext import describe_mismatch
 
 
 class Inner(Body, frozen=True, kw_only=True):
@@ -58,5 +58,5 @@ def test_an_error_names_the_field_and_what_to_send(body: Any, words: str) -> Non
 
 def test_a_call_without_fields_takes_none() -> None:
     with pytest.raises(msgspec.ValidationError) as refused:
-        msgspec.convert({"a": 1}, Nothing)
-    assert describe_mismatch(refused.value, Nothing) == 'unknown field "a"; this call takes none'
+        msgspec.convert({"a": 1}, EmptyBody)
+    assert describe_mismatch(refused.value, EmptyBody) == 'unknown field "a"; this call takes none'

@@ -19,12 +19,13 @@ async def test_no_attack_gets_through_to_any_kind_of_endpoint(
     tmp_path: Path, parser: Parser
 ) -> None:
     async with open_guarded(tmp_path, parser) as guarded:
-        cookie = (await guarded.browser("admin")).removeprefix("Cookie: ")
+        browser, other = await guarded.browser("admin"), await guarded.browser("admin")
 
         def reached() -> int:
             return len(guarded.behind.reached)
 
-        target = Target(guarded.served, guarded.owner, cookie, reached)
+        newest = guarded.auth.nonces.newest
+        target = Target(guarded.served, guarded.owner, browser, other, newest, reached)
         holes = await attack_every(guarded.behind.endpoints(), target)
         assert not holes, "\n".join(holes)
-        assert (await guarded.get("/api/device", f"Cookie: {cookie}")).status == 200
+        assert (await browser.call("GET", "/api/device")).status == 200

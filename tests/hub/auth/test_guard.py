@@ -8,10 +8,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from quarterdeck.http.body import BodyLimits
+from quarterdeck.http.asgi import BodyLimits
 from quarterdeck.hub.auth.guard import GuardLimits
 from tests.hub.attacks import SECURITY_HEADERS
 from tests.hub.auth.support import GuardedServer, open_guarded
+from tests.hub.browser_keys import pair_browser
 from tests.hub.served import PARSERS, PATIENCE, UPGRADE, Parser, Reply, Wire, request
 
 SMALL = GuardLimits(
@@ -243,23 +244,22 @@ async def test_rejected_websockets_leave_nothing_in_the_log(
 
 
 @pytest.mark.parametrize("parser", PARSERS)
-async def test_a_browser_authenticates_with_a_cookie_that_scripts_cannot_read(
+async def test_a_browser_authenticates_with_signatures_and_gets_no_secret(
     tmp_path: Path, parser: Parser
 ) -> None:
     async with open_guarded(tmp_path, parser) as guarded:
         _, codes = await guarded.auth.pairings.create(scope="approve")
-        own = f"Origin: {guarded.served.origin}"
-        paired = await guarded.served.call("POST", "/api/pair", own, json={"code": codes.long})
-        assert "token" not in paired.json
+        browser, paired = await pair_browser(guarded.served, codes.long)
+        assert paired.json.keys() == {"device", "hubKey"}
         assert b"qd_" not in paired.body
         pair, *attributes = (paired.header("set-cookie") or "").split("; ")
-        assert pair.startswith(f"quarterdeck-{guarded.served.port}=qd_")
-        assert set(attributes) == {"HttpOnly", "SameSite=Strict", "Path=/", "Max-Age=34560000"}
-        cookie = f"Cookie: theirs=1; {pair}"
-        assert (await guarded.get("/api/secret", cookie)).status == 200
-        done = await guarded.served.call("POST", "/api/deeds", cookie, own, json={})
-        assert done.status == 200
-        assert (await guarded.get("/api/socket", cookie, own, *UPGRADE)).status == 101
+        assert pair == f'quarterdeck-{guarded.served.port}=""', "that of an older hub is deleted"
+        assert "Max-Age=0" in attributes
+        assert (await browser.call("GET", "/api/secret")).status == 200
+        assert (await browser.call("GET", "/api/secret?a=%20b&c")).status == 200
+        assert (await browser.call("POST", "/api/deeds", json={"a": 1})).json == {"length": 8}
+        assert (await browser.call("POST", "/api/deeds")).json == {"length": 0}
+        assert (await browser.upgrade("/api/socket")).status == 101
 
 
 async def test_a_websocket_without_our_subprotocol_gets_none(tmp_path: Path) -> None:

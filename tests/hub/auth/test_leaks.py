@@ -15,11 +15,11 @@ async def test_no_secret_is_in_a_log_or_in_the_database(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     async with open_guarded(tmp_path, parser) as guarded:
-        own = f"Origin: {guarded.served.origin}"
         _, codes = await guarded.auth.pairings.create(scope="approve")
         device_id, token = await guarded.device("approve")
-        cookie = await guarded.browser()
-        secrets = [guarded.owner, token, cookie.partition("=")[2], codes.long]
+        browser = await guarded.browser()
+        made = browser.proof(await browser.signing("GET", "/api/secret"))
+        secrets = [guarded.owner, token, made, made.rpartition(".")[2], codes.long]
         secrets += [codes.short, codes.short.replace("-", "")]
         for secret in secrets:
             await guarded.served.call("POST", "/api/failure", token=secret)
@@ -28,9 +28,12 @@ async def test_no_secret_is_in_a_log_or_in_the_database(
             offered = f"Sec-WebSocket-Protocol: quarterdeck.token.{secret}"
             await guarded.get("/api/socket", offered, *UPGRADE)
             await guarded.get(f"/api/secret?token={secret}")
-            await guarded.get("/api/nothing", cookie)
+            await browser.call("GET", "/api/nothing")
+            await guarded.get("/api/secret", f"Authorization: QuarterdeckKey {secret}")
+            offered = f"Sec-WebSocket-Protocol: quarterdeck.proof.{secret}"
+            await guarded.get("/api/socket", offered, *UPGRADE)
             await guarded.served.call("POST", "/api/pair", json={"code": secret[:43]})
-            await guarded.served.call("POST", "/api/failure", cookie, own, json={"secret": secret})
+            await browser.call("POST", "/api/failure", json={"secret": secret})
         await guarded.auth.devices.revoke(device_id)
         logged = "\n".join(_everything(each) for each in caplog.records)
         stored = _stored(tmp_path)

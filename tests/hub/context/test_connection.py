@@ -1,4 +1,4 @@
-"""The context protocol over a WebSocket: who gets in, what is told, what may be commanded."""
+"""The context protocol over a WebSocket: authentication, events, and commands by scope."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Phone:
         await self.say("command", sessionId=session_id, command={"command": command, **fields})
 
     async def hear(self, kind: str, **fields: Any) -> dict[str, Any]:
-        """Return the next frame of a type; events are told apart by their own type."""
+        """Return the next frame of a type; events are distinguished by their own type."""
         return (await self.hear_all(kind, **fields))[-1]
 
     async def hear_all(self, kind: str, **fields: Any) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""A hub, and editors at it: a bare one in this process, and what it was told."""
+"""A hub, and editors connected to it: a bare one in this process, and what it received."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALLOW: Json = {"outcome": {"outcome": "selected", "optionId": "allow_once"}}
 
 
 class FakeEditor:
-    """An ACP client that notes everything and answers what it is told to."""
+    """An ACP client that records everything and answers as the test says."""
 
     def __init__(self) -> None:
         self.updates: list[Json] = []
@@ -48,7 +48,7 @@ class FakeEditor:
         finally:
             self.withdrawn += 1
             self._notice()
-        raise AssertionError("nobody wakes it")
+        raise AssertionError("no event wakes it")
 
     async def until(self, is_true: Callable[[], Any]) -> None:
         while not is_true():

@@ -1,4 +1,4 @@
-"""Deleting a session for ever: nothing of what was said or asked in it stays, who decided does."""
+"""Deleting a session removes its texts and requests for ever, and keeps who decided."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ASKED = {**ASK, "title": "the-title-of-a-request"}
 
 
 async def decided_session(client: Client, folder: Path) -> str:
-    """Return a session in which something was said, asked and decided."""
+    """Return a session with a message, a permission request and its decision."""
     session = await client.session("mine", folder)
     await client.prompt(session, "k", SAID)
     (waiting,) = await client.asked()
@@ -58,8 +58,7 @@ async def delete_by_envelope(hub: Hub, client: Client, session: str) -> None:
     snapshot = runner_of(hub).host.get_session(session)
     assert snapshot is not None
     assert isinstance(snapshot.agent_id, str)
-    token = (hub.options.home / "token").read_text().strip()
-    transport = WebSocketTransport(str(client.http.base_url).rstrip("/"), token=token)
+    transport = WebSocketTransport(socket=hub.options.home / "hub.sock")
     async with EnvelopeClient(transport) as envelopes:
         await envelopes.sessions.delete(snapshot.agent_id, session)
 

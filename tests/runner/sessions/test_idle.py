@@ -1,4 +1,4 @@
-"""Agents that do nothing are stopped, and are back when somebody needs them."""
+"""Agents that do nothing are stopped, and started again on demand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sessions are told apart by: titles, and when something last happened in them."""
+"""What distinguishes sessions: titles, and when something last happened in them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def said(text: str) -> tuple[str, dict[str, Any]]:
 
 
 class CountingStorage(MemoryStorage):
-    """Counts what is read, and fails when it is told to."""
+    """Counts what is read, and fails on demand."""
 
     reads = 0
     fails = False

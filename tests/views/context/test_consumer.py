@@ -103,7 +103,7 @@ EDIT = {
 
 
 class Phone:
-    """Somebody with the consumer in a hand: approves, answers, and ends it when all is done."""
+    """A user of the consumer: approves, answers, and ends the session when all is done."""
 
     def __init__(self, session: Any) -> None:
         self.consumer = Consumer()

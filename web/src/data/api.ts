@@ -1,12 +1,18 @@
 // Calls to the hub. Nothing here throws: a call returns a value or a refusal.
+import { isUnpaired, refusalOf } from './refusals.ts'
+import type { HubRequest } from './signer.ts'
 import type { Outcome, Refusal } from './types.ts'
 
+/** How requests get to the hub: a page signs them, a program adds its token. */
+export interface Sender {
+  /** Rejects if nothing answers. */
+  send(request: HubRequest): Promise<Response>
+  /** The connection was lost. */
+  lost(): void
+}
+
 export interface ApiOptions {
-  /** The hub's origin; empty for the page's own. */
-  base: string
-  /** Only for programs: a page has its cookie. */
-  headers?: Readonly<Record<string, string>>
-  fetch: typeof fetch
+  sender: Sender
 }
 
 const TIMEOUT_MS = 30_000
@@ -35,43 +41,18 @@ export class Api {
     signal?: AbortSignal,
   ): Promise<Outcome<T>> {
     const timeout = AbortSignal.timeout(TIMEOUT_MS)
-    const headers: Record<string, string> = { ...this.options.headers }
-    if (body !== undefined) headers['content-type'] = 'application/json'
+    const either = signal ? AbortSignal.any([signal, timeout]) : timeout
     try {
-      const response = await this.options.fetch(this.options.base + path, {
-        method,
-        headers,
-        ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-        signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
-        cache: 'no-store',
-      })
+      const response = await this.options.sender.send({ method, path, body, signal: either })
       const text = await response.text()
       if (response.ok) return { ok: true, value: (text ? JSON.parse(text) : null) as T }
       const refusal = refusalOf(response.status, text)
-      if (response.status === 401) this.onUnauthorized(refusal)
+      if (isUnpaired(refusal)) this.onUnauthorized(refusal)
       return { ok: false, refusal }
     } catch {
       return { ok: false, refusal: unreached(timeout.aborted) }
     }
   }
-}
-
-/** Whether the call did not reach the hub, so that it can be sent again unchanged. */
-export function isUnreached(refusal: Refusal): boolean {
-  return refusal.status === 0 || refusal.status >= 502 || refusal.code === 'quarterdeck/unavailable'
-}
-
-export function refusalOf(status: number, text: string): Refusal {
-  try {
-    const { error } = JSON.parse(text) as { error: Refusal }
-    if (typeof error.message === 'string' && typeof error.code === 'string') {
-      return { ...error, retryable: error.retryable === true, status }
-    }
-  } catch {
-    // Not from the hub: a proxy's own error page.
-  }
-  const message = `a proxy answered with status ${status}; try again later`
-  return { code: 'network', message, status, retryable: true }
 }
 
 function unreached(isLate: boolean): Refusal {

@@ -29,6 +29,7 @@ export interface AgentView {
   capabilities?: AgentCapabilitiesWire
   authMethods?: { [key: string]: unknown }[]
   notice?: string
+  confinement?: ConfinementStatus
 }
 
 export interface AnswerElicitation {
@@ -42,10 +43,6 @@ export interface AnswerPermission {
   cancelled?: boolean
   key?: string | null
   reason?: string
-}
-
-export interface ApprovalList {
-  permissions: PermissionCard[]
 }
 
 export interface BrowserSubscription {
@@ -79,6 +76,23 @@ export interface CallView {
 
 export interface ChangeKinds {
   kinds: PushKinds
+}
+
+export interface Compacted {
+  files: CompactedFile[]
+}
+
+export interface CompactedFile {
+  file: string
+  before: number
+  after: number
+}
+
+export interface ConfinementStatus {
+  status: 'advisory' | 'enforced'
+  how: string
+  reason: string
+  limits: string[]
 }
 
 export interface CreateSession {
@@ -127,11 +141,12 @@ export interface DeviceChange {
 
 export interface DeviceEvent {
   deviceId: string
-  what: 'changed' | 'expired' | 'new-address' | 'paired' | 'revoked' | 'token-renewed'
+  what: 'changed' | 'config-changed' | 'expired' | 'new-address' | 'paired' | 'refused-agent' | 'revoked' | 'token-renewed' | 'unverified'
   name: string
   address: string | null
   userAgent: string | null
   at: string
+  detail: string | null
 }
 
 export interface DeviceList {
@@ -156,6 +171,8 @@ export interface ElicitationView {
   agentId?: string
   request: { [key: string]: unknown }
 }
+
+export type EmptyBody = Record<string, never>
 
 export interface Error {
   code: string
@@ -182,13 +199,14 @@ export interface FolderList {
 }
 
 export interface Health {
-  status: 'degraded' | 'ok'
+  status: 'damaged' | 'degraded' | 'ok'
 }
 
 export interface History {
   events: unknown[]
   nextSeq: number
   lastSeq: number
+  epoch: string
 }
 
 export interface HubFacts {
@@ -198,6 +216,7 @@ export interface HubFacts {
   agents: number
   pendingApprovals: number
   queuedPrompts: number
+  damages: string[]
   home?: string
 }
 
@@ -208,6 +227,7 @@ export interface KnownAgent {
   source: 'built-in' | 'configured' | 'well-known'
   installed: boolean
   envNames: string[]
+  confinement: ConfinementStatus | null
 }
 
 export interface KnownAgentList {
@@ -240,7 +260,11 @@ export interface MismatchEntry {
   differences: unknown[]
 }
 
-export type Nothing = Record<string, never>
+export interface NonceAnswer {
+  nonce: string
+  time: number
+  signature: string
+}
 
 export interface OpenSession {
   cwd?: string | null
@@ -263,11 +287,19 @@ export interface Options {
 export interface PairAnswer {
   device: Device
   token: string | null
+  hubKey: string | null
+}
+
+export interface PairKey {
+  publicKey: string
+  nonce: string
+  signature: string
 }
 
 export interface PairRequest {
   code: string
   name?: string
+  key?: PairKey | null
 }
 
 export interface Pairing {
@@ -309,6 +341,10 @@ export interface PermissionCard {
   digest: string
   requestedAt: string
   expiresAt?: string
+}
+
+export interface PermissionList {
+  permissions: PermissionCard[]
 }
 
 export interface Policy {
@@ -374,6 +410,7 @@ export interface RecordedDecision {
   by?: DecidedBy
   requestedAt: string
   decidedAt?: string
+  problem?: string
   mismatch?: unknown[]
 }
 
@@ -382,7 +419,7 @@ export interface Refusal {
 }
 
 export interface RenewAnswer {
-  token: string | null
+  token: string
 }
 
 export interface Rule {
@@ -409,11 +446,12 @@ export interface SessionFile {
 
 export interface SessionList {
   sessions: SessionOverview[]
+  epoch: string
 }
 
 export interface SessionOverview {
   sessionId: string
-  status: string
+  status: 'active' | 'closed' | 'creating' | 'deleted' | 'disconnected' | 'prompting' | 'resuming'
   agentId?: string
   agent?: string
   cwd: string
@@ -458,6 +496,7 @@ export interface SpawnAgent {
 export interface StateResponse {
   session: SessionOverview
   seq: number
+  epoch: string
   state: { [key: string]: unknown }
 }
 
@@ -484,6 +523,17 @@ export interface TestSent {
   id: string
 }
 
+export interface TokenAnswer {
+  device: Device
+  token: string
+}
+
+export interface TokenRequest {
+  name?: string
+  scope?: 'admin' | 'approve' | 'prompt' | 'view'
+  deviceSeconds?: number | null
+}
+
 export interface ToolEntry {
   type: 'tool'
   seq: number
@@ -500,6 +550,7 @@ export interface ToolEntry {
 export interface TranscriptPage {
   session: SessionOverview
   seq: number
+  epoch: string
   entries: (MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry)[]
   hasOlder: boolean
   state?: { [key: string]: unknown }
@@ -516,5 +567,6 @@ export interface TurnEntry {
 
 export interface WholeEntry {
   seq: number
+  epoch: string
   entry: MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry
 }

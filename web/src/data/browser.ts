@@ -2,6 +2,8 @@
 import { signal } from '@preact/signals-core'
 import type { Environment } from './data.ts'
 import type { PushBrowser } from './push.ts'
+import { keyStore } from './device_key.ts'
+import { Signer } from './signer.ts'
 import { openStorage } from './storage.ts'
 
 export function browserEnvironment(): Environment & { onPushTest: (call: () => void) => void } {
@@ -22,8 +24,7 @@ export function browserEnvironment(): Environment & { onPushTest: (call: () => v
     })
   }
   return {
-    base: '',
-    fetch: window.fetch.bind(window),
+    ...browserSender(),
     storage: openStorage(window.indexedDB),
     clock: {
       now: () => Date.now(),
@@ -55,6 +56,17 @@ export function browserEnvironment(): Environment & { onPushTest: (call: () => v
       waiting.postMessage({ type: 'take-over' })
     },
   }
+}
+
+/** Requests of this page are signed with the key of this browser. */
+function browserSender(): Pick<Environment, 'sender' | 'signer'> {
+  const signer = new Signer({
+    origin: location.origin,
+    fetch: window.fetch.bind(window),
+    store: keyStore(window.indexedDB),
+    now: () => performance.now(),
+  })
+  return { sender: signer, signer }
 }
 
 async function register(onWaiting: (worker: ServiceWorker) => void): Promise<void> {

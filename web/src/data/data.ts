@@ -11,6 +11,7 @@ import { OpenSession } from './session.ts'
 import { memoryStorage, type Storage } from './storage.ts'
 import { Stream, type Clock } from './stream.ts'
 import { OfflineInbox } from './offline_inbox.ts'
+import { Signer } from './signer.ts'
 import { OfflineTranscripts } from './offline_transcripts.ts'
 import type {
   Action,
@@ -36,6 +37,8 @@ import type {
 } from './types.ts'
 
 export interface Environment extends ApiOptions {
+  /** Only a browser has one. */
+  signer: Signer | null
   storage: Promise<Storage>
   clock: Clock
   frame(call: () => void): void
@@ -49,6 +52,11 @@ export interface Environment extends ApiOptions {
 }
 
 type WireDevice = Omit<Device, 'isThis'>
+interface PairAnswer {
+  device: WireDevice
+  hubKey: string
+}
+
 type WireSession = Parameters<typeof rowOf>[0]
 
 /** How old the time of the stored inbox may be. */
@@ -316,16 +324,17 @@ export function createData(environment: Environment): Data & { stop(): void } {
   }
 
   const deviceCalls = {
-    async pair(code: string, name: string): Promise<Outcome<Device>> {
-      const outcome = await api.post<{ device: WireDevice }>('/api/pair', { code, name })
+    async pair(code: string, name: string): Promise<Outcome<{ isStored: boolean }>> {
+      if (environment.signer === null) return refusedPairing('a program pairs by itself, with a token')
+      const outcome = await environment.signer.pair<PairAnswer>(code, name)
       if (!outcome.ok) return outcome
-      device.value = { ...outcome.value.device, isThis: true }
+      device.value = { ...outcome.value.answer.device, isThis: true }
       stream.stop()
       stream.start()
       void identify()
       lists.refresh()
       for (const view of open.values()) view.retry()
-      return { ok: true, value: device.value }
+      return { ok: true, value: { isStored: outcome.value.isStored } }
     },
     createPairing: (wanted: { scope: Scope; name: string }) =>
       api.post<PairingCodes>('/api/pairings', wanted),
@@ -356,6 +365,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
         stream.lock({ code: 'quarterdeck/unauthorized', message, status: 401, retryable: false })
         await outbox.clear()
         await offlineInbox.clear()
+        await environment.signer?.forget()
         offline.rows.value = []
       }
       return outcome
@@ -364,6 +374,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
 
   return {
     connection: stream.connection,
+    canPair: Signer.isSupported(),
     isLoaded: lists.isLoaded,
     device,
     facts,
@@ -406,6 +417,10 @@ export function createData(environment: Environment): Data & { stop(): void } {
     onPushTest: () => push.onReceived(),
     applyUpdate: () => environment.applyUpdate(),
   }
+}
+
+function refusedPairing(message: string): Outcome<never> {
+  return { ok: false, refusal: { code: 'pairing', message, status: 0, retryable: false } }
 }
 
 function blocks(prompt: string | ContentBlock[]): ContentBlock[] {

@@ -6,7 +6,8 @@
 //        ↑______|                        the hub was not reached
 import { signal, type ReadonlySignal } from '@preact/signals-core'
 import type { JsonObject } from '../protocol/types.ts'
-import { type Api, isUnreached } from './api.ts'
+import type { Api } from './api.ts'
+import { isUnreached } from './refusals.ts'
 import type { Storage } from './storage.ts'
 import type { Clock } from './stream.ts'
 import type { Action, ActionKind, Outcome, Refusal } from './types.ts'

@@ -1,6 +1,7 @@
 // Push notifications of this device: subscribed here, sent by the hub, shown by the service worker.
 import { signal } from '@preact/signals-core'
 import type { Api } from './api.ts'
+import { fromBase64Url } from './device_key.ts'
 import type { Outcome, PushKind, PushStatus, Refusal } from './types.ts'
 
 type Kinds = Record<PushKind, boolean>
@@ -162,9 +163,4 @@ function sentence(message: string): Refusal {
 
 function isSame(one: Uint8Array, other: Uint8Array): boolean {
   return one.length === other.length && one.every((byte, index) => byte === other[index])
-}
-
-export function fromBase64Url(text: string): Uint8Array<ArrayBuffer> {
-  const plain = atob(text.replaceAll('-', '+').replaceAll('_', '/'))
-  return Uint8Array.from(plain, (character) => character.charCodeAt(0))
 }

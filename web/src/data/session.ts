@@ -9,7 +9,7 @@ import { type Api, pathSegment, ResponseOrder } from './api.ts'
 import type { StoredDraft } from './drafts.ts'
 import type { OfflineTranscripts } from './offline_transcripts.ts'
 import type { Clock, SessionListener, Stream } from './stream.ts'
-import { Timeline, type WireEntry, promptKeyOf } from './timeline.ts'
+import { LiveTranscript, type WireEntry, promptKeyOf } from './live_transcript.ts'
 import type { Action, Entry, Outcome, Prompt, Refusal, SessionRow, SessionView } from './types.ts'
 
 export interface Services {
@@ -25,6 +25,8 @@ export interface Services {
 
 interface Page {
   seq: number
+  /** Of the log that `seq` is a number of. */
+  epoch: string
   entries: WireEntry[]
   hasOlder: boolean
   state?: Partial<SessionState>
@@ -56,7 +58,7 @@ export class OpenSession implements SessionView, SessionListener {
   readonly #lastRow = signal<SessionRow | null>(null)
   #cancelStore: (() => void) | null = null
   readonly #queue = signal<readonly Prompt[]>([])
-  #timeline: Timeline | null = null
+  #transcript: LiveTranscript | null = null
   #held: SessionEvent[] | null = null
   #wakeHeld: () => void = () => {}
   #isFlushing = false
@@ -67,6 +69,7 @@ export class OpenSession implements SessionView, SessionListener {
   readonly #begun = signal<string | null>(null)
   #cancelPrompts: () => void = () => {}
   #generation = 0
+  #epoch = ''
 
   constructor(sessionId: string, services: Services, draft: StoredDraft, onClose: () => void) {
     this.sessionId = sessionId
@@ -92,18 +95,19 @@ export class OpenSession implements SessionView, SessionListener {
       this.problem.value = outcome.refusal
       this.phase.value = outcome.refusal.status === 404 ? 'gone' : 'failed'
       if (this.phase.value === 'gone') void this.#services.offline.forget(this.sessionId)
-      else if (this.#timeline === null) await this.#showOffline(generation)
+      else if (this.#transcript === null) await this.#showOffline(generation)
       return
     }
     this.asOf.value = null
-    const { seq, entries, hasOlder, state } = outcome.value
-    const timeline = new Timeline(this.sessionId, seq, state ?? {})
-    timeline.prepend(entries)
-    this.#timeline = timeline
+    const { seq, epoch, entries, hasOlder, state } = outcome.value
+    const transcript = new LiveTranscript(this.sessionId, seq, state ?? {})
+    transcript.prepend(entries)
+    this.#transcript = transcript
+    this.#epoch = epoch
     this.#stateVersion = -1
     this.hasOlder.value = hasOlder
     this.problem.value = null
-    this.#services.stream.follow(this.sessionId, seq, this)
+    this.#services.stream.follow(this.sessionId, seq, epoch, this)
     this.#flush()
     this.phase.value = 'ready'
     this.refreshPrompts()
@@ -143,52 +147,56 @@ export class OpenSession implements SessionView, SessionListener {
     if (first === undefined) return
     this.isLoadingOlder.value = true
     const path = this.#path(`/transcript?before=${first.seq}&limit=${OLDER}`)
-    await this.#whileHeld<Page>(path, (page, timeline) => {
-      timeline.prepend(page.entries)
+    await this.#whileHeld<Page>(path, (page, transcript) => {
+      transcript.prepend(page.entries)
       this.hasOlder.value = page.hasOlder
     })
     this.isLoadingOlder.value = false
   }
 
   async loadWhole(seq: number): Promise<void> {
-    type Whole = { seq: number; entry: WireEntry }
-    await this.#whileHeld<Whole>(this.#path(`/transcript/${seq}`), ({ entry }, timeline) =>
-      timeline.replace(entry),
+    type Whole = { seq: number; epoch: string; entry: WireEntry }
+    await this.#whileHeld<Whole>(this.#path(`/transcript/${seq}`), ({ entry }, transcript) =>
+      transcript.replace(entry),
     )
   }
 
   /** Load something that is valid after an event, and insert it exactly there. */
-  async #whileHeld<T extends { seq: number }>(
+  async #whileHeld<T extends { seq: number; epoch: string }>(
     path: string,
-    put: (answer: T, timeline: Timeline) => void,
+    put: (answer: T, transcript: LiveTranscript) => void,
   ): Promise<void> {
     const generation = this.#generation
     while (this.#held !== null) await this.#nextHeld()
     this.#held = []
     const outcome: Outcome<T> = await this.#services.api.get<T>(path)
-    const timeline = this.#timeline
-    if (generation !== this.#generation || timeline === null) return
+    const transcript = this.#transcript
+    if (generation !== this.#generation || transcript === null) return
+    if (outcome.ok && outcome.value.epoch !== this.#epoch) {
+      void this.#load() // the log was replaced: this is not of what is shown
+      return
+    }
     if (outcome.ok) {
-      if (await this.#reach(timeline, outcome.value.seq)) put(outcome.value, timeline)
+      if (await this.#reach(transcript, outcome.value.seq)) put(outcome.value, transcript)
       this.problem.value = null
     } else {
       this.problem.value = outcome.refusal
     }
     const held: SessionEvent[] = this.#held ?? []
     this.#held = null
-    for (const event of held) timeline.apply(event)
+    for (const event of held) transcript.apply(event)
     this.#wakeHeld()
     this.#flush()
   }
 
   /** Apply held events up to `seq`; false if they do not arrive. */
-  async #reach(timeline: Timeline, seq: number): Promise<boolean> {
+  async #reach(transcript: LiveTranscript, seq: number): Promise<boolean> {
     const limit = this.#services.clock.now() + CATCH_UP_MS
     for (;;) {
       const held: SessionEvent[] = this.#held ?? []
       const ahead = held.findIndex((event) => event.seq > seq)
-      for (const event of held.splice(0, ahead < 0 ? held.length : ahead)) timeline.apply(event)
-      if (timeline.seq >= seq || held.length > 0) return true
+      for (const event of held.splice(0, ahead < 0 ? held.length : ahead)) transcript.apply(event)
+      if (transcript.seq >= seq || held.length > 0) return true
       if (this.#services.clock.now() > limit) return false
       await this.#nextHeld()
     }
@@ -211,7 +219,7 @@ export class OpenSession implements SessionView, SessionListener {
 
   onEvent(event: SessionEvent): void {
     if (this.#held === null) {
-      this.#timeline?.apply(event)
+      this.#transcript?.apply(event)
       this.#flushSoon()
     } else {
       this.#held.push(event)
@@ -225,6 +233,10 @@ export class OpenSession implements SessionView, SessionListener {
     this.#refreshPromptsSoon()
   }
 
+  onQueueChanged(): void {
+    this.#refreshPromptsSoon()
+  }
+
   onReset(): void {
     void this.#load()
   }
@@ -235,10 +247,6 @@ export class OpenSession implements SessionView, SessionListener {
     void this.#services.offline.forget(this.sessionId)
   }
 
-  onQueue(): void {
-    this.#refreshPromptsSoon()
-  }
-
   #flushSoon(): void {
     if (this.#isFlushing) return
     this.#isFlushing = true
@@ -247,17 +255,17 @@ export class OpenSession implements SessionView, SessionListener {
 
   #flush(): void {
     this.#isFlushing = false
-    const timeline = this.#timeline
-    if (timeline === null) return
-    const entries = timeline.entries()
+    const transcript = this.#transcript
+    if (transcript === null) return
+    const entries = transcript.entries()
     if (entries.length === 0) this.hasOlder.value = false // the session was reset
     this.entries.value = entries
     // Most of the page depends on it, and chunks do not change it.
-    if (this.#stateVersion !== timeline.stateVersion) this.state.value = { ...timeline.state }
-    this.#stateVersion = timeline.stateVersion
-    this.seq.value = timeline.seq
+    if (this.#stateVersion !== transcript.stateVersion) this.state.value = { ...transcript.state }
+    this.#stateVersion = transcript.stateVersion
+    this.seq.value = transcript.seq
     this.#storeOfflineSoon()
-    if (timeline.clippedSeq !== null) void this.#loadClipped(timeline.clippedSeq)
+    if (transcript.clippedSeq !== null) void this.#loadClipped(transcript.clippedSeq)
   }
 
   async #loadClipped(seq: number): Promise<void> {

@@ -1,12 +1,15 @@
 // The event stream: one connection for the host's log and the logs of the open sessions. After a
 // disconnect it resumes where it was: it counts the position in each log, and passes no event twice.
+// A position is a number and the epoch of the log; in another epoch the number may mean another event,
+// and the hub sends a `reset` instead.
 //
 //     offline → catching-up → live        catching-up: connected, but behind the log
 //        ↑___________|_________|
 import { signal, type ReadonlySignal } from '@preact/signals-core'
 import type { HostElicitationSnapshot, PermissionUpdatedPayload } from '../protocol/events.ts'
 import type { HostEvent, SessionEvent } from '../protocol/types.ts'
-import { type Api, refusalOf } from './api.ts'
+import type { Api } from './api.ts'
+import { isUnpaired, refusalOf } from './refusals.ts'
 import { SseParser, type SseEvent } from './sse.ts'
 import type { Connection, Refusal } from './types.ts'
 
@@ -19,16 +22,18 @@ export interface HostState {
   elicitations: HostElicitationSnapshot[]
 }
 
+/** `OpenSession` (`session.ts`) for each open session. */
 export interface SessionListener {
   onEvent(event: SessionEvent): void
   onCaughtUp(): void
+  /** The prompt queue changed; it is not part of the log. */
+  onQueueChanged(): void
   /** The log was replaced: load it again. */
   onReset(): void
   onEnded(reason: string): void
-  /** Its prompt queue has changed. */
-  onQueue(): void
 }
 
+/** `Lists` (`lists.ts`): sessions, agents, and pending requests. */
 export interface HostListener {
   onEvent(event: HostEvent): void
   onHostState(state: HostState): void
@@ -37,6 +42,7 @@ export interface HostListener {
 
 interface Track {
   seq: number
+  epoch: string
   listener: SessionListener
   isBehind: boolean
 }
@@ -58,6 +64,7 @@ export class Stream {
     since: 0,
     retryAt: null,
     reason: null,
+    code: null,
   })
   readonly #api: Api
   readonly #clock: Clock
@@ -116,9 +123,9 @@ export class Stream {
     this.#setState('unpaired', refusal.message)
   }
 
-  /** Follow a session after an event. */
-  follow(sessionId: string, seq: number, listener: SessionListener): void {
-    this.#tracks.set(sessionId, { seq, listener, isBehind: true })
+  /** Follow a session after an event of an epoch of the log. */
+  follow(sessionId: string, seq: number, epoch: string, listener: SessionListener): void {
+    this.#tracks.set(sessionId, { seq, epoch, listener, isBehind: true })
     this.#restart()
   }
 
@@ -139,7 +146,7 @@ export class Stream {
 
   #address(): string {
     const query = [...this.#tracks].map(
-      ([sessionId, track]) => `session=${encodeURIComponent(`${sessionId}:${track.seq}`)}`,
+      ([sessionId, track]) => `session=${encodeURIComponent(`${sessionId}:${positionOf(track)}`)}`,
     )
     query.push(`host=${encodeURIComponent(this.#hostCursor)}`)
     return `/api/stream?${query.join('&')}`
@@ -176,19 +183,19 @@ export class Stream {
 
   async #read(abort: AbortController, attempt: number): Promise<void> {
     const began = this.#clock.now()
-    const { fetch, base, headers } = this.#api.options
     let reason = 'the hub cannot be reached'
     try {
-      const response = await fetch(base + this.#address(), {
-        headers: { ...headers, accept: 'text/event-stream' },
+      const response = await this.#api.options.sender.send({
+        method: 'GET',
+        path: this.#address(),
+        accept: 'text/event-stream',
         signal: abort.signal,
-        cache: 'no-store',
       })
       if (!response.ok || response.body === null) {
         const refusal = refusalOf(response.status, await response.text())
         if (attempt !== this.#attempt) return
-        if (response.status === 401) this.#api.onUnauthorized(refusal)
-        else this.#failed(refusal.message)
+        if (isUnpaired(refusal)) this.#api.onUnauthorized(refusal)
+        else this.#failed(refusal.message, refusal.code)
         return
       }
       if (attempt === this.#attempt) this.#setState('catching-up', null)
@@ -214,12 +221,13 @@ export class Stream {
     }
   }
 
-  #failed(reason: string): void {
+  #failed(reason: string, code: string | null = null): void {
     this.#end()
+    this.#api.options.sender.lost()
     const delay = DELAYS_MS[Math.min(this.#failures, DELAYS_MS.length - 1)] ?? 0
     this.#failures += 1
     const wait = delay * (0.75 + Math.random() / 2)
-    this.#setState('offline', reason, this.#clock.now() + wait)
+    this.#setState('offline', reason, this.#clock.now() + wait, code)
     this.#cancelTimer = this.#clock.after(wait, () => this.#connect())
   }
 
@@ -246,9 +254,9 @@ export class Stream {
         this.#failed('disconnected: too slow; reconnecting')
         break
       case 'queue':
-        this.#tracks.get(data.sessionId)?.listener.onQueue()
+        this.#tracks.get(data.sessionId)?.listener.onQueueChanged()
         break
-      default: // newer names
+      default: // a name of a newer hub
     }
   }
 
@@ -302,9 +310,18 @@ export class Stream {
     if (!isBehind && this.#connection.value.state === 'catching-up') this.#setState('live', null)
   }
 
-  #setState(state: Connection['state'], reason: string | null, retryAt: number | null = null): void {
+  #setState(
+    state: Connection['state'],
+    reason: string | null,
+    retryAt: number | null = null,
+    code: string | null = null,
+  ): void {
     const before = this.#connection.value
     const since = before.state === state && before.since ? before.since : this.#clock.now()
-    this.#connection.value = { state, since, retryAt, reason }
+    this.#connection.value = { state, since, retryAt, reason, code }
   }
+}
+
+function positionOf(track: Track): string {
+  return track.epoch === '' ? String(track.seq) : `${track.epoch}-${track.seq}`
 }

@@ -1,4 +1,5 @@
-// The interface of the data layer to the screens. `index.ts` exports one `data: Data`.
+// The interface of the data layer to the screens. `index.ts` exports one `data: Data`; `data.ts` puts
+// it together.
 //
 // Signals hold immutable values: a changed value is a new object. Actions return at once with their
 // pending state; nothing here throws when the network is lost.
@@ -47,6 +48,8 @@ export interface Connection {
   retryAt: number | null
   /** A sentence, while offline or unpaired. */
   reason: string | null
+  /** The code of the refusal that ended the last attempt, while offline. */
+  code: string | null
 }
 
 // ---- refusals -----------------------------------------------------------------------------------
@@ -78,7 +81,10 @@ export interface SessionRow {
 }
 
 export type AgentRow = OrNull<
-  Pick<api.AgentView, 'agentId' | 'name' | 'restartCount' | 'reason' | 'capabilities'>
+  Pick<
+    api.AgentView,
+    'agentId' | 'name' | 'restartCount' | 'reason' | 'capabilities' | 'confinement'
+  >
 > & {
   status: AgentStatus
   exit: AgentExit | null
@@ -348,7 +354,10 @@ export interface Data {
   policy(): Promise<Outcome<api.Policy>>
   decisions(query?: { before?: number; session?: string }): Promise<Outcome<api.RecordedDecision[]>>
 
-  pair(code: string, name: string): Promise<Outcome<Device>>
+  /** Make a key for this browser and register it; not stored, it ends with the page. */
+  pair(code: string, name: string): Promise<Outcome<{ isStored: boolean }>>
+  /** Whether this browser can have a key here: only over https, or on the hub's own computer. */
+  readonly canPair: boolean
   createPairing(wanted: { scope: Scope; name: string }): Promise<Outcome<api.PairingAnswer>>
   pairings(): Promise<Outcome<api.Pairing[]>>
   cancelPairing(id: string): Promise<Outcome<null>>

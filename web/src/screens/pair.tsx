@@ -1,10 +1,11 @@
 // The pairing screen of a device that the hub does not know.
 
-import { signal } from '@preact/signals'
+import { computed, signal } from '@preact/signals'
 import type { JSX } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
 import { data } from '../data/index.ts'
 import { Wheel } from '../ui/icons'
+import { showToast } from '../ui/kit'
 import { go } from '../ui/router'
 
 const IN_LINK = /^#pair=([^&]+)/
@@ -19,6 +20,10 @@ function codeFromLink(): string {
 
 /** The code of the pairing link that was opened last, also while the page was open. */
 const linkCode = signal(codeFromLink())
+
+/** Whether a pairing link was opened and its code is not used yet. */
+export const hasPairingLink = computed(() => linkCode.value !== '')
+
 addEventListener('hashchange', () => {
   const code = codeFromLink()
   if (code !== '') linkCode.value = code
@@ -38,6 +43,22 @@ export function guessedName(agent: string): string {
   return `${names[system] ?? system}${browser === '' ? '' : `, ${browsers[browser] ?? browser}`}`
 }
 
+const NOT_STORED =
+  'This browser does not store data for this page, so it stays paired only until you close the page. ' +
+  'To stay paired, use a window that is not private.'
+
+/** Why this browser cannot make a key at this address, and what to do. */
+function Unsupported(): JSX.Element {
+  const local = `http://127.0.0.1${location.port === '' ? '' : `:${location.port}`}/`
+  return (
+    <p class="note bad" role="alert">
+      Browsers make keys only on pages that are loaded over https or from this computer. On the hub's
+      computer, open <code>{local}</code>. On another device, give the hub a certificate: see{' '}
+      <em>From another device</em> in the documentation.
+    </p>
+  )
+}
+
 export function PairScreen(): JSX.Element {
   const [typed, setTyped] = useState('')
   const [name, setName] = useState(guessedName(navigator.userAgent))
@@ -50,11 +71,10 @@ export function PairScreen(): JSX.Element {
     setProblem(null)
     const outcome = await data.pair(code.trim(), name.trim())
     setBusy(false)
-    if (outcome.ok) go({ name: 'sessions' }, 'replace')
-    else {
-      setProblem(outcome.refusal.message)
-      linkCode.value = ''
-    }
+    linkCode.value = ''
+    if (!outcome.ok) return setProblem(outcome.refusal.message)
+    if (!outcome.value.isStored) showToast(NOT_STORED, 'bad')
+    go({ name: 'sessions' }, 'replace')
   }
   useEffect(() => {
     document.title = 'Pair this device · Quarterdeck'
@@ -80,8 +100,10 @@ export function PairScreen(): JSX.Element {
           <p>
             This device is not paired with the hub. Run <code>quarterdeck devices pair</code> on the
             hub's computer, or choose <em>Pair a device</em> on a paired device, then enter the code.
+            Pair again if you cleared this browser's data, or if an older hub had paired it.
           </p>
         )}
+        {data.canPair ? null : <Unsupported />}
         {isFromLink ? null : (
           <div class="field">
             <label for="pair-code">Pairing code</label>
@@ -116,7 +138,7 @@ export function PairScreen(): JSX.Element {
         <button
           type="submit"
           class="button primary big"
-          disabled={isBusy || code.trim() === '' || name.trim() === ''}
+          disabled={isBusy || !data.canPair || code.trim() === '' || name.trim() === ''}
         >
           {isBusy ? 'Pairing…' : 'Pair this device'}
         </button>

@@ -223,7 +223,7 @@ function OfflineCopyBanner({ view, asOf }: { view: SessionView; asOf: number }):
   )
   return (
     <Banner tone="plain" action={isReached ? again : undefined}>
-      Offline copy from {clock(asOf)}. {isReached ? sentence(why) : 'Reconnect to see the rest.'}
+      Offline copy from {clock(asOf)}. {isReached ? sentence(why) : 'Reconnect to load the rest.'}
     </Banner>
   )
 }

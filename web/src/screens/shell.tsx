@@ -18,7 +18,7 @@ import { DevicesScreen } from './devices'
 import { InboxScreen } from './inbox'
 import { NewSessionScreen } from './new_session'
 import { Overview } from './overview'
-import { PairScreen } from './pair'
+import { hasPairingLink, PairScreen } from './pair'
 import { SessionScreen } from './session'
 import { listed, NewButton, SessionList, titleOf } from './session_list'
 import { SettingsScreen } from './settings'
@@ -48,7 +48,9 @@ function focus(selector: string): void {
 
 export function Shell(): JSX.Element {
   useEffect(() => listenForShortcuts(KEYS), [])
-  if (data.connection.value.state === 'unpaired') return <PairScreen />
+  const { state, code } = data.connection.value
+  const isOtherHub = code === 'quarterdeck/wrong-hub'
+  if (state === 'unpaired' || (isOtherHub && hasPairingLink.value)) return <PairScreen />
   const here = route.value
   const isSession = here.name === 'session'
   return (
@@ -233,7 +235,7 @@ function Announcements(): JSX.Element {
 }
 
 /** When the pending requests change, buttons may have moved: see `press_guard`. */
-export function watchMoves(): void {
+export function watchRequestChanges(): void {
   let before = ''
   effect(() => {
     const all = data.requests.value.map((item) => item.requestId).join(' ')

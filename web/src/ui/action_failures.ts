@@ -9,7 +9,7 @@ export const ACTIONS: Record<Action['kind'], string> = {
   'edit-prompt': 'edit the prompt',
   'cancel-prompt': 'cancel the prompt',
   'cancel-turn': 'stop the turn',
-  'answer-permission': 'answer the approval',
+  'answer-permission': 'answer the permission request',
   'answer-elicitation': 'answer the input request',
   'set-mode': 'change the mode',
   'set-option': 'change the option',

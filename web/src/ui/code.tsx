@@ -36,7 +36,7 @@ export function CopyButton({ text }: { text: string }): JSX.Element {
     try {
       await navigator.clipboard.writeText(text)
     } catch {
-      showToast('The browser blocked copying. Select the text and copy it yourself.', 'bad')
+      showToast('The browser blocked copying. Select the text and copy it manually.', 'bad')
       return
     }
     setDone(true)

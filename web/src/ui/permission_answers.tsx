@@ -20,9 +20,9 @@ const SCOPES: Record<string, string> = {
 function scopeOf(kind: string, agent: string | null): string {
   const who = agent ?? 'the agent'
   if (kind === 'allow_always')
-    return `This call and all later ones that ${who} considers the same; it does not ask again. ${who} stores this choice: undo it there.`
+    return `This call and all later ones that ${who} treats as the same, without asking again. This choice is stored by ${who}; undo it there.`
   if (kind === 'reject_always')
-    return `This call and all later ones that ${who} considers the same. ${who} stores this choice: undo it there.`
+    return `This call and all later ones that ${who} treats as the same. This choice is stored by ${who}; undo it there.`
   return SCOPES[kind] ?? 'The agent defines what this means.'
 }
 
@@ -83,7 +83,7 @@ export function Answers({ item, seen }: { item: PermissionRequest; seen: Seen })
         {item.answer?.refusal == null ? null : <p class="note bad">{item.answer.refusal.message}</p>}
         {item.isAmbiguous ? (
           <p class="note bad">
-            Two of the agent's options look the same, so this request can only be rejected.
+            Two of the agent's options have the same id, so this request can only be rejected.
           </p>
         ) : canAllow ? (
           <ReadOn seen={seen} />

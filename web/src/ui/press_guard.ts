@@ -10,7 +10,10 @@ export const HOLD_MILLISECONDS = 800
 export const ARMED_MILLISECONDS = 4000
 const APART_MILLISECONDS = 350
 
-/** Counts changes of the pending requests: a card that left may have moved another under the finger. */
+/**
+ * Counts changes of the pending requests: a card that left may have moved another under the finger.
+ * `watchRequestChanges` (`screens/shell.tsx`) counts up.
+ */
 export const requestChanges = signal(0)
 
 /** Whether buttons about `subject` are still disabled. */

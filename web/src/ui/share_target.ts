@@ -1,4 +1,4 @@
-// Content that another app shared with the page; the service worker stored it (see `worker.ts`).
+// Content that another app shared with the page; the service worker stored it (see `sw_logic.ts`).
 
 export interface Shared {
   text: string

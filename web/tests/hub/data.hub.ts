@@ -1,7 +1,7 @@
 // The data layer against a real hub; started by tests/server/page/test_data_layer.py.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { Timeline, type WireEntry } from '../../src/data/timeline.ts'
+import { LiveTranscript, type WireEntry } from '../../src/data/live_transcript.ts'
 import type { Entry, SessionView } from '../../src/data/types.ts'
 import { Fold, initialState, toJson } from '../../src/protocol/reduce.ts'
 import type { SessionEvent } from '../../src/protocol/types.ts'
@@ -30,9 +30,9 @@ function plain(entries: readonly Entry[]): unknown {
 async function fresh(sessionId: string): Promise<unknown> {
   type Page = { seq: number; entries: WireEntry[] }
   const page = await get<Page>(`/api/sessions/${sessionId}/transcript?limit=500`)
-  const timeline = new Timeline(sessionId, page.seq, {})
-  timeline.prepend(page.entries)
-  return plain(timeline.entries())
+  const transcript = new LiveTranscript(sessionId, page.seq, {})
+  transcript.prepend(page.entries)
+  return plain(transcript.entries())
 }
 
 const turns = (view: SessionView) => view.entries.value.filter((each) => each.type === 'turn')

@@ -31,12 +31,14 @@ from quarterdeck.agent.http.client import LAST_EVENT, HttpClient, RequestRepeate
 from quarterdeck.agent.server import AcpService, AgentServer
 from quarterdeck.agent.store import SessionStore
 from quarterdeck.errors import ConnectionClosed
-from quarterdeck.http.asgi import Message, Receive, Send
-from quarterdeck.http.body import (
+from quarterdeck.http.asgi import (
     BodyCutOff,
     BodyLimits,
     BodyRejected,
     DrainLimits,
+    Message,
+    Receive,
+    Send,
     drain,
     read_body,
 )

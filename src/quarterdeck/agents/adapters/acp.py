@@ -42,6 +42,7 @@ from quarterdeck.protocol import (
     AgentSnapshotWire,
     Event,
     SessionSnapshotWire,
+    has_agent,
 )
 from quarterdeck.views.context import (
     ACP_VERSION,
@@ -327,13 +328,12 @@ class AcpAdapter:
         """Release a session that has no subscriber; end the agent after its last session."""
         feed.users -= 1
         if is_ended:
-            feed.policy = None
+            feed.end_policy()
         if feed.is_idle:
             feed.close()
             self._feeds.pop(feed.session_id, None)
         has_others = any(
-            self._is_mine(each) and each.status not in ("closed", "deleted", "disconnected")
-            for each in self._host.get_sessions()
+            self._is_mine(each) and has_agent(each.status) for each in self._host.get_sessions()
         )
         if is_ended and self._is_ours and self._agent_id is not None and not has_others:
             agent_id, self._agent_id = self._agent_id, None

@@ -23,7 +23,7 @@ from anyio.abc import TaskGroup
 from quarterdeck.errors import AcpError, QuarterdeckError, RpcError
 from quarterdeck.host import Host
 from quarterdeck.policy import PermissionPolicy, Policy, decide, policy_of
-from quarterdeck.protocol import ERROR_CODES, Event, decode_event
+from quarterdeck.protocol import ERROR_CODES, Event, decode_event, has_ended
 from quarterdeck.views.context import (
     ACPCapabilities,
     ACPCommand,
@@ -142,7 +142,6 @@ class SessionFeed:
             for listener in list(self._listeners.values()):
                 self._publish(listener, each)
         if event.type == "permission-request-created":
-            self._apply_policy()
             self._expire_later(event)
 
     def _publish(self, listener: Listener, event: ContextEvent) -> None:
@@ -222,8 +221,16 @@ class SessionFeed:
         return response
 
     def set_policy(self, policy: PermissionPolicy) -> None:
+        """Decide by a policy: later requests before they can be seen, and what waits already."""
         self.policy = policy_of(policy)
+        self._host.set_session_policy(self.session_id, self.policy)
         self._apply_policy()
+
+    def end_policy(self) -> None:
+        """Decide nothing any more: the session has ended."""
+        if self.policy is not None and self._host.get_session(self.session_id) is not None:
+            self._host.set_session_policy(self.session_id, None)
+        self.policy = None
 
     def _apply_policy(self) -> None:
         if self.policy is None:
@@ -417,7 +424,7 @@ class AcpSession:
         snapshot = self._host.get_session(self.session_id)
         if snapshot is not None and snapshot.status == "prompting":
             await self._host.cancel(self.session_id)
-        if snapshot is not None and snapshot.status not in ("closed", "deleted"):
+        if snapshot is not None and not has_ended(snapshot.status):
             await self._host.close_session(self.session_id)
         await self._detach(is_ended=True)
 

@@ -18,7 +18,7 @@ def parser() -> Parser:
         "Serve an agent over ACP on standard input and output. `acp serve` uses HTTP instead.",
         (
             ("quarterdeck acp", "the built-in agent, for an editor to start"),
-            ("quarterdeck acp --agent my_agent.py:agent", "an agent of your own"),
+            ("quarterdeck acp --agent my_agent.py:agent", "your own agent"),
             ("quarterdeck acp serve", "over HTTP; see quarterdeck acp serve --help"),
         ),
     )
@@ -59,7 +59,7 @@ def _add_agent(parser: Parser) -> None:
     parser.add_argument(
         "--agent",
         metavar="FILE.py:NAME",
-        help="an agent of your own: a function that takes a turn, or an object with prompt()",
+        help="your own agent: a function that takes a turn, or an object with prompt()",
     )
     parser.add_argument(
         "--initial-message", metavar="TEXT", help="first message of every new session"
@@ -90,10 +90,13 @@ def _add_http(parser: Parser) -> None:
         "--token-file",
         type=Path,
         metavar="FILE",
-        help=f"token that clients must send (default: ${TOKEN_VARIABLE}, or a new one)",
+        help="file with the token that clients must send"
+        f" (default: ${TOKEN_VARIABLE}, or a new one)",
     )
     parser.add_argument(
-        "--no-token", action="store_true", help="accept every program on this computer"
+        "--no-token",
+        action="store_true",
+        help="accept any program on this computer, without a token",
     )
     parser.add_argument(
         "--allow-host",

@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from typing_extensions import override
+
 from quarterdeck.cli.arguments import DONE, Parser, data_directory
 from quarterdeck.cli.main import COMMANDS
 
@@ -33,6 +35,16 @@ NAMES: Final = ("agents", "sessions")
 _WORD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
 _MOST: Final = 200  # the newest sessions: a longer list cannot be read
 _SECONDS: Final = 0.5  # to wait for the database
+
+
+class _Shells(tuple[str, ...]):
+    """The words that are listed; those that only the scripts use are accepted as well."""
+
+    __slots__ = ()
+
+    @override
+    def __contains__(self, word: object) -> bool:
+        return word in NAMES or super().__contains__(word)
 
 
 def parser() -> Parser:
@@ -50,9 +62,9 @@ def parser() -> Parser:
     )
     parser.add_argument(
         "shell",
-        choices=(*SHELLS, *NAMES),
+        choices=_Shells(SHELLS),
         metavar="SHELL",
-        help="bash, zsh or fish (agents and sessions are for the scripts)",
+        help="bash, zsh or fish",
     )
     return parser
 

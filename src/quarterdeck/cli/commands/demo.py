@@ -34,7 +34,7 @@ def parser() -> Parser:
         "--scenario",
         default="fix-a-bug",
         metavar="NAME|FILE",
-        help="what the agent does: a name from --list, or a file (docs/embed/scripted-agent.md)",
+        help="what the agent does: a name from --list, or a TOML file",
     )
     parser.add_argument("--list", action="store_true", help="list the scenarios and exit")
     parser.add_argument("--fast", action="store_true", help="skip the pauses")
@@ -44,6 +44,6 @@ def parser() -> Parser:
 
 
 def load() -> Callable[[Namespace], int]:
-    from quarterdeck.cli.demo.hub import play_demo
+    from quarterdeck.cli.demo import play_demo
 
     return play_demo

@@ -14,10 +14,7 @@ def parser() -> Parser:
         "Connect an editor to the hub. The editor talks ACP to this command; the agent runs in the"
         " hub, so you can follow the same session on your phone, in a browser or in a terminal.",
         (
-            (
-                "quarterdeck proxy claude",
-                "the command to set in an editor: see docs/use/editors.md",
-            ),
+            ("quarterdeck proxy claude", "the command of an agent in an editor's settings"),
             ("quarterdeck proxy demo", "the built-in agent without a model"),
         ),
         "With a running hub, sessions continue after the editor is closed. Without one, proxy"

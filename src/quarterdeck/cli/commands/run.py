@@ -31,7 +31,7 @@ def parser() -> Parser:
             ("quarterdeck run claude 'fix the tests' --cwd ~/shop", "an installed agent"),
             ("git diff | quarterdeck run demo -", "read the prompt from standard input"),
             ("quarterdeck run 'hello' -- my-agent --acp", "any program that speaks ACP"),
-            ("quarterdeck run --session 3f 'and now?'", "continue a session"),
+            ("quarterdeck run --session 3f 'now add a test'", "continue a session"),
         ),
         _NOTES,
     )
@@ -43,7 +43,7 @@ def parser() -> Parser:
     parser.add_argument(
         "--cwd", type=Path, metavar="DIR", help="working directory (default: the current one)"
     )
-    parser.add_argument("--mode", metavar="ID", help="one of the agent's modes")
+    parser.add_argument("--mode", metavar="ID", help="agent mode to use")
     parser.add_argument("--session", metavar="ID", help=f"continue this session: {SESSION}")
     parser.add_argument(
         "--yes", action="store_true", help="allow every permission request, once each"

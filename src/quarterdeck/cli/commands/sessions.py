@@ -14,7 +14,7 @@ def parser() -> Parser:
         "List sessions by state: needs you, running, idle or done.",
         (
             ("quarterdeck sessions", "all open sessions"),
-            ("quarterdeck sessions --state needs-you", "only sessions that wait for your answer"),
+            ("quarterdeck sessions --state needs-you", "only sessions waiting for your answer"),
         ),
     )
     parser.add_argument(

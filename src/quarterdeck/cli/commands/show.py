@@ -29,7 +29,7 @@ def parser() -> Parser:
         dest="form",
         choices=FORMS,
         default="text",
-        metavar="FORM",
+        metavar="VIEW",
         help=f"what to print: {', '.join(FORMS)} (default: text)",
     )
     parser.add_argument(

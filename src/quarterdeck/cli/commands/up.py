@@ -22,14 +22,17 @@ def parser() -> Parser:
                 "for a phone on the same network",
             ),
         ),
-        "To be reached from other computers, the hub needs a TLS certificate or a proxy that has"
-        " one: see docs/use/security.md.",
+        "To accept connections from other computers, the hub needs a TLS certificate (--tls-cert,"
+        " --tls-key), or a proxy that has one (--behind-proxy).",
     )
     _add_address(parser)
     parser.add_argument("--open", action="store_true", help="open the page in a browser")
     parser.add_argument("--no-qr", action="store_true", help="do not print a QR code")
     parser.add_argument(
-        "--log-file", type=Path, metavar="FILE", help="append the hub's own log as JSON lines"
+        "--log-file",
+        type=Path,
+        metavar="FILE",
+        help="append the hub's own log to this file, as JSON lines",
     )
     add_home(parser)
     add_json(parser, "one object with the URL and the pairing link, once the hub is ready")

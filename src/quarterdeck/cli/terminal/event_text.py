@@ -183,7 +183,9 @@ def _output_lines(text: str) -> list[Line]:
     lines = plain(text).splitlines()
     shown = [Line(f"| {line}", "dim") for line in lines[:_SHOWN_LINES]]
     hidden = len(lines) - _SHOWN_LINES
-    return [*shown, Line(f"| and {hidden} more lines", "dim")] if hidden > 0 else shown
+    if hidden <= 0:
+        return shown
+    return [*shown, Line(f"| and {hidden} more {'line' if hidden == 1 else 'lines'}", "dim")]
 
 
 def _diff_lines(part: Mapping[str, Any], new: str, cwd: str) -> list[Line]:

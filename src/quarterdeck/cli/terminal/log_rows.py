@@ -75,8 +75,9 @@ def row_lines(row: LogRow, width: int = WIDTH) -> Iterator[str]:
     lines = [line for text in row.body for line in masked(text).rstrip("\n").split("\n")]
     for line in lines[:MAX_BODY_LINES]:
         yield _cut(f"{_INDENT}{line}".rstrip(), width)
-    if len(lines) > MAX_BODY_LINES:
-        yield _cut(f"{_INDENT}and {len(lines) - MAX_BODY_LINES} more lines", width)
+    hidden = len(lines) - MAX_BODY_LINES
+    if hidden > 0:
+        yield _cut(f"{_INDENT}and {hidden} more {'line' if hidden == 1 else 'lines'}", width)
 
 
 def masked(text: object) -> str:

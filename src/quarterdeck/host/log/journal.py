@@ -11,7 +11,7 @@ How an event gets from an agent's output to a subscriber:
       └─ run → _commit            it cannot: a task waits for the commit, and retries
     _publish                      hand the batch to its publishers, such as `Stream.publish`
     Stream.publish                call subscribers; a `RunSubscriber`, such as `SharedLog` of the
-                                  hub, gets the stored bytes
+                                  hub (`hub/streams/shared_log`), gets the stored bytes
 
 **One order.** All streams share one queue. What was numbered first is published first, also across
 streams, so a session's event is seen before the host's event that refers to it. Consecutive events

@@ -19,7 +19,7 @@ import msgspec
 
 from quarterdeck.acp import decode, schema
 from quarterdeck.errors import ProtocolError
-from quarterdeck.host.agents import AgentProcess
+from quarterdeck.host.agent_process import AgentProcess
 from quarterdeck.host.capabilities import has_method, serves_terminals
 from quarterdeck.host.options import ResolvedHostOptions
 from quarterdeck.host.requests.elicitations import ElicitationRequests

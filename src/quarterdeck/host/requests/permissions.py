@@ -1,12 +1,12 @@
 """Permission requests of agents (`session/request_permission`), and the hook that decides first.
 
-The path of a request, all in the step that reads it from the wire:
+The path of a request; up to the journal's queue, all in the step that reads it from the wire:
 
     wire/requests                  dispatches the JSON-RPC request, in wire order
     host/requests/handlers         finds the session, checks the params, waits for the answer
     PermissionRequests.open        gives the id, repairs the tool call's announcement, runs the hook
     HostOptions.on_permission      the hook; in a runner `runner/permissions/inbox`
-    host/log/journal               stores and publishes the events, as one batch
+    host/log/journal               queues the events as one batch, then stores and publishes it
 
     verdict   events                                             in the table
     Ask       created + permission-updated{pending}              pending
@@ -33,7 +33,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, TypeAlias
 
 from msgspec import UNSET
@@ -138,6 +138,8 @@ class Decided:
 
 Verdict: TypeAlias = Ask | Decided
 OnPermission: TypeAlias = Callable[[PermissionRequest, ToolCallFacts], Verdict]
+FindDecision: TypeAlias = Callable[[str, str], tuple[Mapping[str, Any], Mapping[str, Any]] | None]
+"""Of the ids of a session and a request; returns the outcome, and who or what decided."""
 
 
 class PermissionRequests:
@@ -200,13 +202,13 @@ class PermissionRequests:
         for added in call.added:
             self._emitter.enqueue(session, added)  # published with the request
         verdict: Verdict = Ask()
-        if self._on_permission is not None:
+        if self._on_permission is not None or session.decide_request is not None:
             request.facts = call.facts
             if not call.facts.raw_input:
                 others = session.tool_calls.open_calls(but=call.facts.id)
                 is_allowed = session.approved_calls.has
                 request.open_calls = tuple(each for each in others if not is_allowed(each.id))
-            verdict = self._run_hook(self._on_permission, request, call.facts)
+            verdict = self._verdict(request, call.facts)
         request.derived = verdict.derived
         payload = {
             "requestId": request.id,
@@ -221,6 +223,23 @@ class PermissionRequests:
             self._table.add(request)
             self._publish(request, "permission-request-created", payload, _request(request))
         return request
+
+    def _verdict(self, request: PermissionRequest, facts: ToolCallFacts) -> Verdict:
+        """Run the hook of the host, then that of the session: with both, a refusal wins."""
+        verdict: Verdict = Ask()
+        if self._on_permission is not None:
+            verdict = self._run_hook(self._on_permission, request, facts)
+        hook = request.in_session.decide_request
+        if hook is None or (
+            isinstance(verdict, Decided) and request.is_refused_by(verdict.outcome)
+        ):
+            return verdict
+        own = self._run_hook(hook, request, facts)
+        if isinstance(own, Decided) and (
+            self._on_permission is None or request.is_refused_by(own.outcome)
+        ):
+            return replace(own, hook_data=verdict.hook_data, derived=verdict.derived)
+        return verdict
 
     def _run_hook(
         self, hook: OnPermission, request: PermissionRequest, facts: ToolCallFacts

@@ -42,7 +42,7 @@ from quarterdeck.errors import (
     RpcError,
     StorageFailed,
 )
-from quarterdeck.host.agents import AgentProcess
+from quarterdeck.host.agent_process import AgentProcess
 from quarterdeck.host.checks import check_text, config_invalid, session_closed, unsupported
 from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.log.repair import mark

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, assert_never
 
 from quarterdeck.errors import AcpError
-from quarterdeck.host.agents import AgentProcess
+from quarterdeck.host.agent_process import AgentProcess
 from quarterdeck.host.checks import agent_exited, config_invalid, session_closed, unsupported
 from quarterdeck.host.secrets import secret_values
 from quarterdeck.host.sessions.session import HostSession, SessionFolders
@@ -88,8 +88,14 @@ def ended_meanwhile(session: HostSession, agent: AgentProcess) -> AcpError:
 
 
 def is_in_use(session: HostSession) -> bool:
-    is_opening = session.operation in ("load", "resume")
-    return is_opening or session.status in ("active", "prompting", "resuming")
+    """Return whether an agent has a session open, or opens it again; `create` is not in use yet."""
+    match session.status:
+        case "active" | "prompting" | "resuming":
+            return True
+        case "creating" | "disconnected" | "closed" | "deleted":
+            return session.operation in ("load", "resume")
+        case _:
+            assert_never(session.status)
 
 
 def folder_params(agent: AgentProcess, folders: SessionFolders) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from quarterdeck.errors import RpcError
-from quarterdeck.host.agents import AgentProcess
+from quarterdeck.host.agent_process import AgentProcess
 from quarterdeck.host.checks import check_json, config_invalid, session_closed
 from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.log.repair import TOOL_CALL_TYPES
@@ -44,7 +44,7 @@ from quarterdeck.host.options import absolute_path
 from quarterdeck.host.requests.mismatches import report_mismatch
 from quarterdeck.host.sessions.session import LIVE, HostSession, SessionFolders
 from quarterdeck.protocol import Normalized
-from quarterdeck.protocol.normalization import normalize_own_update
+from quarterdeck.protocol.normalization import normalize_in_place
 from quarterdeck.storage import Lifecycle
 from quarterdeck.wire import INVALID_PARAMS
 
@@ -121,13 +121,13 @@ class SessionRegistry:
             )
         elif session.operation is None and not agent.abandoned:  # almost always
             if session.status in LIVE:
-                normalized = normalize_own_update(update)
+                normalized = normalize_in_place(update)
                 if normalized.type in _PLAIN:
                     self._emitter.enqueue(session, normalized)
                 else:
                     self._record_unless_echo(session, normalized)
         else:
-            self._on_update_meanwhile(agent, session, normalize_own_update(update))
+            self._on_update_meanwhile(agent, session, normalize_in_place(update))
 
     def _buffer_early(self, agent: AgentProcess, session_id: str, update: dict[str, Any]) -> None:
         """Keep an update of a session whose `session/new` is not answered yet."""

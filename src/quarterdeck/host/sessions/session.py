@@ -8,9 +8,10 @@ session has no id yet), `Replay` while a load is under way.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, get_args
 
 from msgspec import UNSET, UnsetType
 
@@ -21,7 +22,13 @@ from quarterdeck.host.requests.approved_calls import ApprovedCalls
 from quarterdeck.host.secrets import without_secrets
 from quarterdeck.jsontext import UNWRITABLE, encode_json
 from quarterdeck.machine import resolve_roots
-from quarterdeck.protocol import Normalized, SessionSnapshotWire, SessionStatus
+from quarterdeck.protocol import (
+    Normalized,
+    SessionSnapshotWire,
+    SessionStatus,
+    ToolCallFacts,
+    has_ended,
+)
 from quarterdeck.storage import SessionMeta
 
 MOST_BYTES: Final = 1 << 30  # of memory; the longest recorded session needs a twelfth of it
@@ -98,7 +105,8 @@ def memory_of(update: dict[str, Any]) -> int:
 
 
 Operation = Literal["create", "load", "resume", "close", "delete"]
-LIVE: frozenset[str] = frozenset({"creating", "active", "prompting", "resuming", "disconnected"})
+LIVE: Final = frozenset(status for status in get_args(SessionStatus) if not has_ended(status))
+"""Looked up for every update, where a call would be slow."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,6 +158,8 @@ class HostSession:
     """Blocks of the running prompt that the agent may repeat as updates."""
     tool_calls: ToolCallRepair = field(default_factory=ToolCallRepair)
     approved_calls: ApprovedCalls = field(init=False)
+    decide_request: Callable[[Any, ToolCallFacts], Any] | None = None
+    """A permission hook for this session alone; with a hook of the host it can only deny."""
 
     def __post_init__(self) -> None:
         self.approved_calls = ApprovedCalls(self.folders.cwd)

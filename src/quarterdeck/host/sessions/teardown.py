@@ -18,7 +18,7 @@ from typing import Literal
 import anyio.lowlevel
 
 from quarterdeck.errors import ConnectionFailed, QuarterdeckError, RpcError, StorageFailed
-from quarterdeck.host.agents import AgentProcess
+from quarterdeck.host.agent_process import AgentProcess
 from quarterdeck.host.capabilities import TerminalHandler
 from quarterdeck.host.checks import config_invalid
 from quarterdeck.host.log.emitter import Emitter
@@ -26,6 +26,7 @@ from quarterdeck.host.operations import HostOperation, InBackground, OnUnobserve
 from quarterdeck.host.requests.handlers import AgentRequests
 from quarterdeck.host.sessions.registry import SessionRegistry
 from quarterdeck.host.sessions.session import HostSession
+from quarterdeck.protocol import has_agent
 from quarterdeck.storage import SessionMeta
 
 Ending = Literal["close", "delete"]
@@ -101,7 +102,7 @@ class SessionTeardown:
             return
         if session.operation == "load" and session.status == "closed":
             session.void()  # it was being loaded again, and stays closed
-        if session.status in ("closed", "deleted", "disconnected"):
+        if not has_agent(session.status):
             return
         session.void()
         self._clean_up(session)

@@ -11,15 +11,16 @@ from quarterdeck.hub.api.endpoint import (
     ApiRequest,
     ApiResponse,
     Body,
+    EmptyBody,
     Endpoint,
-    Nothing,
-    begun,
-    carried_out,
+    json_endpoint,
     not_found,
-    way,
+    to_completion,
+    unless_log_fails,
 )
 from quarterdeck.hub.hub import Hub
 from quarterdeck.hub.log_health import LogHealth
+from quarterdeck.machine import ConfinementStatus
 from quarterdeck.protocol import AgentCapabilitiesWire, AgentSnapshotWire
 
 _Text = Annotated[str, Meta(min_length=1, max_length=4096)]
@@ -39,6 +40,8 @@ class AgentView(ApiResponse, frozen=True, kw_only=True):
     auth_methods: tuple[dict[str, Any], ...] | UnsetType = UNSET
     notice: str | UnsetType = UNSET
     """What the client that started it should know."""
+    confinement: ConfinementStatus | UnsetType = UNSET
+    """What keeps it from the hub's folders and processes."""
 
 
 class AgentList(ApiResponse, frozen=True, kw_only=True):
@@ -74,17 +77,17 @@ class _Agents:
         self._runner = hub.runner
 
     async def list(self, _request: ApiRequest) -> AgentList:
-        return AgentList(agents=[self._view(agent) for agent in self._runner.agents()])
+        return AgentList(agents=[await self._view(agent) for agent in self._runner.agents()])
 
     async def known(self, _request: ApiRequest) -> KnownAgentList:
         return KnownAgentList(agents=await self._runner.known_agents())
 
     async def get(self, request: ApiRequest) -> AgentView:
-        return self._view(self._agent(request))
+        return await self._view(self._agent(request))
 
     async def start_known(self, request: ApiRequest) -> AgentView:
         agent = await self._runner.start_agent(request.path["name"], by=request.by.actor)
-        return self._view(agent)
+        return await self._view(agent)
 
     async def spawn(self, request: ApiRequest) -> AgentView:
         self._log_health.check()
@@ -98,7 +101,7 @@ class _Agents:
         if wanted.env:
             definition["env"] = dict(wanted.env)
         agent = await self._runner.spawn_agent(definition, by=request.by.actor)
-        return self._view(agent, notice=_notice(wanted))
+        return await self._view(agent, notice=_notice(wanted))
 
     async def dispose(self, request: ApiRequest) -> None:
         await self._runner.stop_agent(self._agent(request).agent_id, by=request.by.actor)
@@ -106,12 +109,12 @@ class _Agents:
     async def authenticate(self, request: ApiRequest) -> AgentView:
         agent = self._agent(request)
         await self._runner.authenticate(agent.agent_id, request.body.method_id, by=request.by.actor)
-        return self._view(agent)
+        return await self._view(agent)
 
     async def log_out(self, request: ApiRequest) -> AgentView:
         agent = self._agent(request)
         await self._runner.logout(agent.agent_id, by=request.by.actor)
-        return self._view(agent)
+        return await self._view(agent)
 
     def _agent(self, request: ApiRequest) -> AgentSnapshotWire:
         agent = self._runner.agent(request.path["id"])
@@ -119,8 +122,9 @@ class _Agents:
             raise not_found(f"agent {request.path['id']!r}", "GET /api/agents lists running agents")
         return agent
 
-    def _view(self, agent: AgentSnapshotWire, *, notice: str | None = None) -> AgentView:
+    async def _view(self, agent: AgentSnapshotWire, *, notice: str | None = None) -> AgentView:
         name = self._runner.agent_name(agent.agent_id)
+        confinement = await self._runner.agent_confinement(agent.agent_id)
         given: Any = agent
         return AgentView(
             agent_id=agent.agent_id,
@@ -132,6 +136,7 @@ class _Agents:
             capabilities=agent.capabilities,
             auth_methods=given.auth_methods,
             notice=UNSET if notice is None else notice,
+            confinement=UNSET if confinement is None else confinement,
         )
 
 
@@ -148,30 +153,32 @@ def agent_endpoints(hub: Hub) -> list[Endpoint]:
     """Return the agents' part of the route table."""
     api, log = _Agents(hub), hub.log_health
     return [
-        way("view", "GET /api/agents", api.list, "List agents that were started", answer=AgentList),
-        way(
+        json_endpoint(
+            "view", "GET /api/agents", api.list, "List agents that were started", answer=AgentList
+        ),
+        json_endpoint(
             "admin",
             "POST /api/agents",
-            carried_out(log, api.spawn),
+            to_completion(log, api.spawn),
             "Start an agent by command",
             body=SpawnAgent,
             answer=AgentView,
             status=201,
             errors=(400, 409, 424),
         ),
-        way(
+        json_endpoint(
             "view",
             "GET /api/agents/known",
             api.known,
             "List agents that can be started by name",
             answer=KnownAgentList,
         ),
-        way(
+        json_endpoint(
             "prompt",
             "POST /api/agents/known/{name}",
-            begun(log, api.start_known),
+            unless_log_fails(log, api.start_known),
             "Start an agent by name, unless it is running",
-            body=Nothing,
+            body=EmptyBody,
             answer=AgentView,
             errors=(404, 409, 424),
         ),
@@ -181,7 +188,7 @@ def agent_endpoints(hub: Hub) -> list[Endpoint]:
 
 def _one_agent(api: _Agents, log: LogHealth) -> list[Endpoint]:
     return [
-        way(
+        json_endpoint(
             "view",
             "GET /api/agents/{id}",
             api.get,
@@ -189,15 +196,15 @@ def _one_agent(api: _Agents, log: LogHealth) -> list[Endpoint]:
             answer=AgentView,
             errors=(404,),
         ),
-        way(
+        json_endpoint(
             "admin",
             "DELETE /api/agents/{id}",
-            carried_out(log, api.dispose),
+            to_completion(log, api.dispose),
             "Stop an agent; its sessions are kept",
             status=204,
             errors=(404,),
         ),
-        way(
+        json_endpoint(
             "admin",
             "POST /api/agents/{id}/authenticate",
             api.authenticate,
@@ -206,12 +213,12 @@ def _one_agent(api: _Agents, log: LogHealth) -> list[Endpoint]:
             answer=AgentView,
             errors=(400, 404, 424),
         ),
-        way(
+        json_endpoint(
             "admin",
             "POST /api/agents/{id}/logout",
             api.log_out,
             "Sign out",
-            body=Nothing,
+            body=EmptyBody,
             answer=AgentView,
             errors=(404, 422, 424),
         ),

@@ -7,7 +7,8 @@ import math
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from http.cookies import SimpleCookie
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta, Struct
@@ -23,10 +24,11 @@ from quarterdeck.hub.api.endpoint import (
     device_of,
     http_status,
     invalid,
+    read_query,
     refusal,
 )
-from quarterdeck.hub.api.validation import describe_mismatch
 from quarterdeck.hub.auth.device import OWNER, SCOPE_KEY, Device, Scope
+from quarterdeck.hub.auth.device_keys import verified_key
 from quarterdeck.hub.auth.device_store import DeviceEvent
 from quarterdeck.hub.auth.devices import clean_name, sighting_of
 from quarterdeck.hub.auth.guard import SITE_KEY, Authentication, connection_of
@@ -37,16 +39,25 @@ from quarterdeck.hub.auth.pairing import (
     pairing_link,
 )
 from quarterdeck.hub.auth.pairing_store import Pairing
-from quarterdeck.jsontext import encode_json
+from quarterdeck.jsontext import describe_mismatch, encode_json
 
 logger = logging.getLogger(__name__)
-
-_COOKIE_SECONDS: Final = 400 * 86_400
-"""As long as browsers keep one at most."""
 
 _T = TypeVar("_T")
 _Handler: TypeAlias = Callable[[AsgiScope, bytes], Awaitable[Response]]
 _Name: TypeAlias = Annotated[str, Meta(max_length=200)]
+
+
+class PairKey(Body, frozen=True, kw_only=True):
+    """The key that a browser registers; see `hub.auth.device_keys`."""
+
+    public_key: Annotated[str, Meta(min_length=87, max_length=87)]
+    """The uncompressed point of a P-256 key, as base64url."""
+    nonce: Annotated[str, Meta(min_length=22, max_length=22)]
+    """From GET /api/nonce."""
+    signature: Annotated[str, Meta(min_length=86, max_length=86)]
+    """With that key, over `quarterdeck-pairing-1`, the origin of the page, the code, the public key
+    and the nonce, joined by line feeds."""
 
 
 class PairRequest(Body, frozen=True, kw_only=True):
@@ -55,6 +66,26 @@ class PairRequest(Body, frozen=True, kw_only=True):
     code: Annotated[str, Meta(min_length=1, max_length=100)]
     name: _Name = ""
     """What its owner will see in the list of devices."""
+    key: PairKey | None = None
+    """A browser must send one; a program may, and gets no token then."""
+
+
+class NonceQuery(Body, frozen=True, kw_only=True):
+    """What the hub is to sign."""
+
+    challenge: Annotated[str, Meta(min_length=22, max_length=86, pattern="^[A-Za-z0-9_-]*$")]
+    """Random, as base64url."""
+
+
+class NonceAnswer(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a device needs to sign its requests."""
+
+    nonce: str
+    time: int
+    """Milliseconds of the hub's own clock, which begins anew at each start."""
+    signature: str
+    """With the key of the hub, over `quarterdeck-hub-1`, the origin of the page, the challenge, the
+    nonce and the time, joined by line feeds."""
 
 
 class PairAnswer(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -62,7 +93,9 @@ class PairAnswer(Struct, frozen=True, kw_only=True, rename="camel", omit_default
 
     device: Device
     token: str | None = None
-    """Shown once. A browser gets a cookie instead, which scripts cannot read."""
+    """Shown once. A device that registered a key gets none."""
+    hub_key: str | None = None
+    """The public key of the hub, for a device that registered a key; as `publicKey`."""
 
 
 class PairingRequest(Body, frozen=True, kw_only=True):
@@ -99,11 +132,35 @@ class DeviceLog(Struct, frozen=True, kw_only=True, rename="camel"):
     """The newest first."""
 
 
-class RenewAnswer(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class RenewAnswer(Struct, frozen=True, kw_only=True, rename="camel"):
     """The old token works until the new one is used."""
 
-    token: str | None = None
-    """Shown once. A browser gets a cookie instead."""
+    token: str
+    """Shown once."""
+
+
+class UnstoredRevocation(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The device is revoked, and this is not stored yet (202): the disk is full or read-only."""
+
+    message: str
+    """What to do."""
+
+
+class TokenRequest(Body, frozen=True, kw_only=True):
+    """The program that gets a token."""
+
+    name: _Name = ""
+    """What its owner will see in the list of devices."""
+    scope: Scope = "prompt"
+    device_seconds: Annotated[float, Meta(ge=60, le=10 * 365 * 86_400)] | None = None
+    """How long the token works; None: until it is revoked, or was not used for long."""
+
+
+class TokenAnswer(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A new device with its token, which is shown once."""
+
+    device: Device
+    token: str
 
 
 class DeviceChange(Body, frozen=True, kw_only=True):
@@ -119,6 +176,7 @@ def device_endpoints(auth: Authentication) -> list[Endpoint]:
 
 
 def _pairing_endpoints(api: _PairingApi) -> list[Endpoint]:
+    nonce = _endpoint(None, "GET /api/nonce", api.nonce, "Get what signing a request needs")
     pair = _endpoint(None, "POST /api/pair", api.pair, "Pair with a pairing code")
     create = _endpoint(
         "admin", "POST /api/pairings", api.create, "Make codes that let one device in"
@@ -128,6 +186,7 @@ def _pairing_endpoints(api: _PairingApi) -> list[Endpoint]:
     )
     cancel = _endpoint("admin", "DELETE /api/pairings/{id}", api.cancel, "Cancel a pairing")
     return [
+        replace(nonce, query=NonceQuery, answer=NonceAnswer, errors=(400,)),
         replace(pair, body=PairRequest, answer=PairAnswer, errors=(400, 403, 429)),
         replace(create, body=PairingRequest, answer=PairingAnswer, status=201, errors=(400,)),
         replace(listed, answer=PairingList),
@@ -138,6 +197,7 @@ def _pairing_endpoints(api: _PairingApi) -> list[Endpoint]:
 def _device_endpoints(api: _DeviceApi) -> list[Endpoint]:
     me = _endpoint("view", "GET /api/device", api.me, "Show which device this is")
     listed = _endpoint("view", "GET /api/devices", api.list, "List devices")
+    create = _endpoint("admin", "POST /api/devices", api.create, "Make a token for a program")
     change = _endpoint(
         "admin", "PATCH /api/devices/{id}", api.change, "Rename a device or change what it may do"
     )
@@ -151,12 +211,11 @@ def _device_endpoints(api: _DeviceApi) -> list[Endpoint]:
         api.revoke,
         "Revoke a device: your own, or with admin any",
     )
-    log_out = _endpoint(
-        "view", "POST /api/logout", api.log_out, "Revoke this device and forget its cookie"
-    )
+    log_out = _endpoint("view", "POST /api/logout", api.log_out, "Revoke this device")
     return [
         replace(me, answer=Device),
         replace(listed, answer=DeviceList),
+        replace(create, body=TokenRequest, answer=TokenAnswer, status=201, errors=(400,)),
         replace(log, answer=DeviceLog),  # before {id}, which would match it, too
         replace(change, body=DeviceChange, answer=Device, errors=(400, 404)),
         replace(renew, answer=RenewAnswer, errors=(403,)),
@@ -181,14 +240,24 @@ class _PairingApi:
     def __init__(self, auth: Authentication) -> None:
         self._auth = auth
 
+    async def nonce(self, scope: AsgiScope, _body: bytes) -> Response:
+        query: NonceQuery = read_query(scope, NonceQuery)
+        given = self._auth.nonces.newest()
+        origin = scope[SITE_KEY].origin
+        signature = self._auth.hub_key.answer(query.challenge, origin, given)
+        answer = NonceAnswer(nonce=given.nonce, time=given.milliseconds, signature=signature)
+        return _json(answer)
+
     async def pair(self, scope: AsgiScope, body: bytes) -> Response:
         wanted = _read(body, PairRequest)
+        key = self._verified_key(scope, wanted)
         seen = sighting_of(scope)
         paired = await self._auth.pairings.pair(
             wanted.code,
             name=wanted.name,
             address=seen.address or "",
             user_agent=seen.user_agent,
+            key=key,
         )
         if paired is None:
             message = "the code is wrong, used or expired; for a new one: quarterdeck devices pair"
@@ -199,16 +268,38 @@ class _PairingApi:
             refused = refusal(429, "quarterdeck/too-many", message)
             refused.headers["retry-after"] = str(seconds)
             return refused
-        if not _is_browser(scope):
+        if key is None:
             return _json(PairAnswer(device=paired.device, token=paired.token))
         await self._replace_device(scope)
-        response = _json(PairAnswer(device=paired.device))
-        left = self._auth.devices.seconds_left(paired.device)
-        _set_cookie(response, scope[SITE_KEY], paired.token, min(left, _COOKIE_SECONDS))
+        response = _json(PairAnswer(device=paired.device, hub_key=self._auth.hub_key.public))
+        _delete_old_cookie(response, scope[SITE_KEY])
         return response
 
+    def _verified_key(self, scope: AsgiScope, wanted: PairRequest) -> bytes | None:
+        """Return the key to register; None for a program that gets a token.
+
+        Raises:
+            RequestRejected: if it was not signed with that key, or a page sends none.
+        """
+        if wanted.key is None:
+            if _is_browser(scope):
+                message = "this page is older than the hub; reload it, then pair again"
+                raise invalid(message)
+            return None
+        key = verified_key(
+            wanted.key.public_key,
+            wanted.key.signature,
+            code=wanted.code,
+            origin=scope[SITE_KEY].origin,
+            nonce=wanted.key.nonce,
+        )
+        if key is None or not self._auth.nonces.is_valid(wanted.key.nonce):
+            message = "the key was not registered: its signature or nonce is not valid; try again"
+            raise invalid(message)
+        return key
+
     async def _replace_device(self, scope: AsgiScope) -> None:
-        """Revoke what a browser was until now: its cookie is about to be overwritten."""
+        """Revoke what a browser was until now: its old key is about to be overwritten."""
         before: Device | None = scope[SCOPE_KEY]
         if before is not None and before.id != OWNER:
             await self._auth.devices.revoke(before.id, except_for=connection_of(scope))
@@ -249,6 +340,13 @@ class _DeviceApi:
         await self._devices.sweep()
         return _json(DeviceList(devices=[each.shown_to(asking) for each in self._devices.all]))
 
+    async def create(self, _scope: AsgiScope, body: bytes) -> Response:
+        wanted = _read(body or b"{}", TokenRequest)
+        device, token = await self._devices.create(
+            wanted.name, wanted.scope, seconds=wanted.device_seconds
+        )
+        return _json(TokenAnswer(device=device, token=token), 201)
+
     async def log(self, _scope: AsgiScope, _body: bytes) -> Response:
         return _json(DeviceLog(events=await self._devices.events()))
 
@@ -256,13 +354,11 @@ class _DeviceApi:
         asking = device_of(scope)
         if asking.id == OWNER:
             return _owner_stays()
+        if self._devices.key(asking.id) is not None:
+            message = "this device has a key and no token; to replace the key, pair it again"
+            return refusal(403, "quarterdeck/forbidden", message)
         token = await self._devices.renew_token(asking.id)
-        if not _is_browser(scope):
-            return _json(RenewAnswer(token=token))
-        response = _json(RenewAnswer())
-        left = self._devices.seconds_left(asking)
-        _set_cookie(response, scope[SITE_KEY], token, min(left, _COOKIE_SECONDS))
-        return response
+        return _json(RenewAnswer(token=token))
 
     async def change(self, scope: AsgiScope, body: bytes) -> Response:
         device_id = scope["path_params"]["id"]
@@ -284,24 +380,22 @@ class _DeviceApi:
             return _owner_stays()
         if not await self._devices.revoke(device_id, except_for=connection_of(scope)):
             return _no_such_device()
-        response = Response(status_code=204)
-        if device_id == asking.id:
-            _set_cookie(response, scope[SITE_KEY], "", 0)
-        return response
+        problem = self._devices.unstored_revocation(device_id)
+        if problem is not None:
+            return _json(UnstoredRevocation(message=problem), 202)
+        return Response(status_code=204)
 
     async def log_out(self, scope: AsgiScope, _body: bytes) -> Response:
         asking = device_of(scope)
         if asking.id != OWNER:
             await self._devices.revoke(asking.id, except_for=connection_of(scope))
-        response = Response(status_code=204, headers={"clear-site-data": '"storage"'})
-        _set_cookie(response, scope[SITE_KEY], "", 0)
-        return response
+        return Response(status_code=204, headers={"clear-site-data": '"storage"'})
 
 
 def _owner_stays() -> Response:
     message = (
-        "the owner cannot be changed or revoked here; to replace its token, stop the hub, delete"
-        " the file `token` in the data directory, and start the hub"
+        "the owner is the user of this computer, has no token, and cannot be changed or revoked;"
+        " for a token: quarterdeck devices token"
     )
     return refusal(403, "quarterdeck/forbidden", message)
 
@@ -319,11 +413,15 @@ def _is_browser(scope: AsgiScope) -> bool:
     return any(name in (b"origin", b"sec-fetch-site") for name, _ in scope["headers"])
 
 
-def _set_cookie(response: Response, site: Site, value: str, seconds: float) -> None:
+def _delete_old_cookie(response: Response, site: Site) -> None:
+    """Make the browser delete the cookie of an earlier version, which was its token."""
     cookie: SimpleCookie = SimpleCookie()
-    cookie[site.cookie] = value
-    morsel = cookie[site.cookie]
-    morsel["max-age"] = int(seconds)
+    prefix = "__Host-" if site.is_secure else ""
+    port = urlsplit(site.origin).port or (443 if site.is_secure else 80)
+    name = f"{prefix}quarterdeck-{port}"
+    cookie[name] = ""
+    morsel = cookie[name]
+    morsel["max-age"] = 0
     morsel["path"] = "/"
     morsel["httponly"] = True
     morsel["samesite"] = "Strict"

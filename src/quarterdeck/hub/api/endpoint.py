@@ -3,6 +3,16 @@
 Every route of the hub is an `Endpoint`. A device must have its scope: that is checked here, before
 the handler is called, for HTTP and for WebSockets. The OpenAPI document is made from this table.
 
+How a request reaches its handler, and the answer the client:
+
+    http/server                 accepts the connection (uvicorn)
+    hub/auth/guard              finds the device by its token; rejects what may not pass
+    make_router                 finds the endpoint by method and path (`hub/server` has the table)
+    _scoped                     checks the scope of the device
+    json_endpoint, json_app     decodes query and body, calls the handler, encodes what it returns
+    to_completion, …            around handlers that need the log: `hub/log_health`
+    hub/api/<feature>           the handler: calls the runner (`RunnerApi`)
+
 Bodies and queries of JSON endpoints are msgspec structs, checked once, here. They reject unknown
 fields, so a misspelt name is an error and is not ignored. Exceptions of handlers become HTTP errors
 in one place, `refusal_of`.
@@ -25,16 +35,16 @@ from quarterdeck.errors import (
     AcpError,
     DatabaseFailed,
     JsonInvalid,
+    LogDamaged,
     QuarterdeckError,
     RequestRejected,
     RpcError,
     StorageFailed,
 )
 from quarterdeck.http.headers import id_of_segment
-from quarterdeck.hub.api.validation import describe_mismatch
 from quarterdeck.hub.auth.device import SCOPE_KEY, Device, Scope
 from quarterdeck.hub.log_health import LogHealth
-from quarterdeck.jsontext import UNWRITABLE, decode_json, encode_json
+from quarterdeck.jsontext import UNWRITABLE, decode_json, describe_mismatch, encode_json
 from quarterdeck.protocol import ERROR_CODES
 
 Asgi: TypeAlias = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
@@ -43,7 +53,7 @@ Kind: TypeAlias = Literal["http", "sse", "websocket"]
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """One way in."""
+    """One entry of the route table."""
 
     method: str
     """GET for streams and WebSockets."""
@@ -82,7 +92,7 @@ def make_router(endpoints: Iterable[Endpoint]) -> Router:
 
 
 def device_of(scope: MutableMapping[str, Any]) -> Device:
-    """Return who asks; only for endpoints with a scope."""
+    """Return the device of a request; only for endpoints with a scope."""
     device: Device = scope[SCOPE_KEY]
     return device
 
@@ -191,6 +201,7 @@ _REJECTIONS: Final = {
     "quarterdeck/name-taken": 409,
     "quarterdeck/not-found": 404,
     "quarterdeck/not-startable": 409,
+    "quarterdeck/reset": 409,
     "quarterdeck/stale": 409,
     "quarterdeck/too-large": 413,
     "quarterdeck/too-many": 429,
@@ -235,6 +246,8 @@ def refusal_of(error: Exception) -> Response:
             message = f"the agent refused: {error.explanation}"
             code = ERROR_CODES["agent_error"]
             return error_response(_AGENT_FAILED, code, message, data=data)
+        case LogDamaged():
+            return error_response(503, "quarterdeck/damaged", error.public_message)
         case StorageFailed():
             code = "quarterdeck/unavailable"
             return error_response(503, code, error.public_message, retryable=not error.is_final)
@@ -264,19 +277,19 @@ MOST_BODY: Final = 16 << 20
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What a client sends."""
+    """The JSON body of a request."""
 
 
 class ApiResponse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a client gets."""
+    """The JSON body of a response."""
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Parameters of a URL; their names are as they are written here."""
 
 
-class Nothing(Body, frozen=True, kw_only=True):
-    """A body without anything in it; it may be left out."""
+class EmptyBody(Body, frozen=True, kw_only=True):
+    """A body without fields; it may be left out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,7 +303,7 @@ class ApiRequest:
 
     @property
     def by(self) -> Device:
-        """Who asks; only for endpoints with a scope."""
+        """The device of the request; only for endpoints with a scope."""
         assert self.device is not None
         return self.device
 
@@ -308,7 +321,7 @@ def json_app(
         try:
             request = ApiRequest(
                 path=scope.get("path_params", {}),
-                query=_query(scope, query),
+                query=read_query(scope, query),
                 body=None if body is None else _body(await _read(receive), body),
                 device=scope.get(SCOPE_KEY),
             )
@@ -330,10 +343,10 @@ class Facts(TypedDict, total=False):
     errors: tuple[int, ...]
 
 
-def way(
+def json_endpoint(
     scope: Scope | None, to: str, handle: Handle, summary: str, **facts: Unpack[Facts]
 ) -> Endpoint:
-    """Return the endpoint of a handler; `to` is its method and path."""
+    """Return the endpoint of a JSON handler; `to` is its method and path."""
     method, _, path = to.partition(" ")
     app = json_app(
         handle,
@@ -347,13 +360,13 @@ def way(
     )
 
 
-def begun(log: LogHealth, handle: Handle) -> Handle:
-    """Return a handler of requests that start something."""
+def unless_log_fails(log: LogHealth, handle: Handle) -> Handle:
+    """Wrap a handler that starts something: it is rejected while the log cannot be written."""
     return lambda request: log.begin(lambda: handle(request))
 
 
-def carried_out(log: LogHealth, handle: Handle) -> Handle:
-    """Return a handler of requests that end or answer something."""
+def to_completion(log: LogHealth, handle: Handle) -> Handle:
+    """Wrap a handler that must not stop half-way, even if the log fails or the client leaves."""
     return lambda request: log.carry_out(lambda: handle(request))
 
 
@@ -396,7 +409,12 @@ def _body(text: bytes, wanted: type) -> Any:
         raise invalid(f"the body contains text that JSON cannot represent: {error}") from error
 
 
-def _query(scope: AsgiScope, wanted: type | None) -> Any:
+def read_query(scope: AsgiScope, wanted: type | None) -> Any:
+    """Return the parameters of the URL; None if the endpoint takes none.
+
+    Raises:
+        RequestRejected: if they are not what it takes.
+    """
     text = scope.get("query_string", b"").decode("latin-1")
     given: dict[str, str] = {}
     try:

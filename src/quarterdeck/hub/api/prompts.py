@@ -13,7 +13,7 @@ from quarterdeck.hub.api.endpoint import (
     Endpoint,
     Query,
     invalid,
-    way,
+    json_endpoint,
 )
 from quarterdeck.hub.auth.device import Device
 from quarterdeck.hub.hub import Hub
@@ -119,7 +119,7 @@ def prompt_endpoints(hub: Hub) -> list[Endpoint]:
     api = _Prompts(hub)
     return [
         *_one_prompt(api),
-        way(
+        json_endpoint(
             "prompt",
             "POST /api/sessions/{id}/prompts",
             api.send,
@@ -129,7 +129,7 @@ def prompt_endpoints(hub: Hub) -> list[Endpoint]:
             status=202,
             errors=(400, 404, 409, 429),
         ),
-        way(
+        json_endpoint(
             "view",
             "GET /api/sessions/{id}/prompts",
             api.list,
@@ -143,7 +143,7 @@ def prompt_endpoints(hub: Hub) -> list[Endpoint]:
 
 def _one_prompt(api: _Prompts) -> list[Endpoint]:
     return [
-        way(
+        json_endpoint(
             "view",
             "GET /api/sessions/{id}/prompts/{key}",
             api.get,
@@ -151,7 +151,7 @@ def _one_prompt(api: _Prompts) -> list[Endpoint]:
             answer=PromptEntry,
             errors=(404,),
         ),
-        way(
+        json_endpoint(
             "prompt",
             "PATCH /api/sessions/{id}/prompts/{key}",
             api.edit,
@@ -160,7 +160,7 @@ def _one_prompt(api: _Prompts) -> list[Endpoint]:
             answer=PromptEntry,
             errors=(400, 404, 409),
         ),
-        way(
+        json_endpoint(
             "prompt",
             "DELETE /api/sessions/{id}/prompts/{key}",
             api.cancel,

@@ -12,8 +12,8 @@ from quarterdeck.hub.api.endpoint import (
     ApiRequest,
     ApiResponse,
     Body,
+    EmptyBody,
     Endpoint,
-    Nothing,
     error_response,
     invalid,
     json_app,
@@ -143,7 +143,7 @@ def push_endpoints(hub: Hub) -> list[Endpoint]:
         _endpoint("PUT", api.put, "Turn notifications of this device on", PushSubscribe, PushView),
         _endpoint("PATCH", api.change, "Choose notifications", ChangeKinds, PushView),
         _endpoint("DELETE", api.delete, "Turn notifications of this device off"),
-        _endpoint("POST", api.test, "Send a test", Nothing, TestSent, "/test"),
+        _endpoint("POST", api.test, "Send a test", EmptyBody, TestSent, "/test"),
         _endpoint(
             "POST", api.receipt, "Confirm that a test has arrived", Receipt, None, "/receipts"
         ),

@@ -14,10 +14,10 @@ from quarterdeck.hub.api.endpoint import (
     Body,
     Endpoint,
     Query,
-    carried_out,
     invalid,
+    json_endpoint,
     not_found,
-    way,
+    to_completion,
 )
 from quarterdeck.hub.hub import Hub
 from quarterdeck.hub.log_health import LogHealth
@@ -26,7 +26,7 @@ from quarterdeck.protocol import HostElicitationSnapshot
 from quarterdeck.runner import MOST_REASON, PermissionCard, RecordedDecision
 
 
-class ApprovalList(ApiResponse, frozen=True, kw_only=True):
+class PermissionList(ApiResponse, frozen=True, kw_only=True):
     permissions: list[PermissionCard]
 
 
@@ -81,10 +81,10 @@ class _Requests:
     def __init__(self, hub: Hub) -> None:
         self._runner = hub.runner
 
-    async def list(self, _request: ApiRequest) -> ApprovalList:
+    async def list(self, _request: ApiRequest) -> PermissionList:
         cards = [each.card for each in self._runner.pending_permissions()]
         titled = [await self._titled(card) for card in cards if card is not None]
-        return ApprovalList(permissions=titled)
+        return PermissionList(permissions=titled)
 
     async def get(self, request: ApiRequest) -> PermissionCard:
         pending = self._runner.pending_permission(request.path["id"])
@@ -157,14 +157,14 @@ def request_endpoints(hub: Hub) -> list[Endpoint]:
 
 def _permissions(api: _Requests, log: LogHealth) -> list[Endpoint]:
     return [
-        way(
+        json_endpoint(
             "view",
             "GET /api/permissions",
             api.list,
             "List pending permission requests of all sessions",
-            answer=ApprovalList,
+            answer=PermissionList,
         ),
-        way(
+        json_endpoint(
             "view",
             "GET /api/permissions/{id}",
             api.get,
@@ -172,10 +172,10 @@ def _permissions(api: _Requests, log: LogHealth) -> list[Endpoint]:
             answer=PermissionCard,
             errors=(404,),
         ),
-        way(
+        json_endpoint(
             "approve",
             "POST /api/permissions/{id}/answer",
-            carried_out(log, api.answer),
+            to_completion(log, api.answer),
             "Answer a permission request; the first answer counts",
             body=AnswerPermission,
             answer=RecordedDecision,
@@ -186,17 +186,17 @@ def _permissions(api: _Requests, log: LogHealth) -> list[Endpoint]:
 
 def _elicitations(api: _Requests, log: LogHealth) -> list[Endpoint]:
     return [
-        way(
+        json_endpoint(
             "view",
             "GET /api/elicitations",
             api.elicitations,
             "List pending elicitations",
             answer=ElicitationList,
         ),
-        way(
+        json_endpoint(
             "approve",
             "POST /api/elicitations/{id}/answer",
-            carried_out(log, api.answer_elicitation),
+            to_completion(log, api.answer_elicitation),
             "Answer an elicitation; the first answer counts",
             body=AnswerElicitation,
             answer=RecordedDecision,
@@ -207,7 +207,7 @@ def _elicitations(api: _Requests, log: LogHealth) -> list[Endpoint]:
 
 def _audit(api: _Requests) -> list[Endpoint]:
     return [
-        way(
+        json_endpoint(
             "view",
             "GET /api/decisions",
             api.decisions,
@@ -216,7 +216,7 @@ def _audit(api: _Requests) -> list[Endpoint]:
             answer=DecisionList,
             errors=(400,),
         ),
-        way(
+        json_endpoint(
             "view",
             "GET /api/policy",
             api.policy,

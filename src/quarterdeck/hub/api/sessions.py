@@ -12,18 +12,17 @@ from quarterdeck.hub.api.endpoint import (
     ApiRequest,
     ApiResponse,
     Body,
+    EmptyBody,
     Endpoint,
-    Nothing,
     Query,
-    begun,
-    carried_out,
     invalid,
+    json_endpoint,
     not_found,
-    way,
+    to_completion,
+    unless_log_fails,
 )
 from quarterdeck.hub.hub import Hub
 from quarterdeck.hub.log_health import LogHealth
-from quarterdeck.protocol import to_json
 from quarterdeck.runner import SessionOverview, relative_folder
 
 _Text = Annotated[str, Meta(min_length=1, max_length=4096)]
@@ -34,6 +33,8 @@ _Seq = Annotated[int, Meta(ge=0, le=2**53)]
 
 class SessionList(ApiResponse, frozen=True, kw_only=True):
     sessions: list[SessionOverview]
+    epoch: str
+    """Of the log: keep it with each `lastSeq`, and send both to resume."""
 
 
 class SessionListQuery(Query, frozen=True, kw_only=True):
@@ -75,12 +76,16 @@ class StateResponse(ApiResponse, frozen=True, kw_only=True):
     session: SessionOverview
     seq: int
     """Of the last event in the state."""
+    epoch: str
+    """Of the log: keep it with `seq`, and send both to resume."""
     state: dict[str, Any]
 
 
 class HistoryQuery(Query, frozen=True, kw_only=True):
     from_seq: _Seq = 0
     """Events after this one."""
+    epoch: str | UnsetType = UNSET
+    """The epoch that `fromSeq` is of; if it is over, the response is 409."""
     limit: Annotated[int, Meta(ge=1, le=5000)] = 500
 
 
@@ -89,8 +94,10 @@ class History(ApiResponse, frozen=True, kw_only=True):
 
     events: list[Any]
     next_seq: int
-    """What `from_seq` is for the next page."""
+    """What `from_seq` is for the next page; never beyond `lastSeq`."""
     last_seq: int
+    epoch: str
+    """Of the log: keep it with a number, and send both to resume."""
 
 
 class SetMode(Body, frozen=True, kw_only=True):
@@ -117,6 +124,7 @@ class _Sessions:
         query: SessionListQuery = request.query
         wanted = {"status": query.status, "agent": query.agent, "cwd": query.cwd}
         return SessionList(
+            epoch=self._runner.log_epoch().id,
             sessions=[
                 session
                 for session in await self._runner.list_sessions()
@@ -124,7 +132,7 @@ class _Sessions:
                     value is UNSET or getattr(session, name) == value
                     for name, value in wanted.items()
                 )
-            ]
+            ],
         )
 
     async def get(self, request: ApiRequest) -> StateResponse:
@@ -138,17 +146,24 @@ class _Sessions:
             raise invalid(
                 f"session {session_id} has {view.last_seq} events; send a lower at than {seq}"
             )
-        state = await self._hub.states.at(session_id, seq)
-        return StateResponse(session=view, seq=seq, state=to_json(state))
+        state: Any = msgspec.Raw(await self._hub.states.encoded_at(session_id, seq))
+        return StateResponse(session=view, seq=seq, epoch=self._runner.log_epoch().id, state=state)
 
     async def history(self, request: ApiRequest) -> History:
         session_id, query = request.path["id"], request.query
         self._runner.session(session_id)
+        epoch = self._runner.log_epoch().id
+        if query.epoch is not UNSET and query.epoch != epoch:
+            message = "the log has gone back or was replaced since; read it again from 0"
+            raise RequestRejected("reset", message, data={"epoch": epoch})
         page = await self._runner.read_events(session_id, query.from_seq, query.limit)
         last_seq = self._runner.session(session_id).last_seq
         next_seq = _seq(page[-1], query.from_seq + len(page)) if page else query.from_seq
+        last_seq = max(last_seq, next_seq) if page else last_seq
         events: list[Any] = [msgspec.Raw(event) for event in page]
-        return History(events=events, next_seq=next_seq, last_seq=max(last_seq, next_seq))
+        return History(
+            events=events, next_seq=min(next_seq, last_seq), last_seq=last_seq, epoch=epoch
+        )
 
     # ---- beginning and ending ------------------------------------------------------------------
 
@@ -277,7 +292,7 @@ def session_endpoints(hub: Hub) -> list[Endpoint]:
 
 def _reading(api: _Sessions) -> list[Endpoint]:
     return [
-        way(
+        json_endpoint(
             "view",
             "GET /api/sessions",
             api.list,
@@ -285,52 +300,52 @@ def _reading(api: _Sessions) -> list[Endpoint]:
             query=SessionListQuery,
             answer=SessionList,
         ),
-        way(
+        json_endpoint(
             "view",
             "GET /api/sessions/{id}",
             api.get,
             "Show a session and its state, now or after an event",
             query=SessionQuery,
             answer=StateResponse,
-            errors=(400, 404),
+            errors=(400, 404, 413),
         ),
-        way(
+        json_endpoint(
             "view",
             "GET /api/sessions/{id}/history",
             api.history,
             "Read the events of a session, page by page",
             query=HistoryQuery,
             answer=History,
-            errors=(400, 404),
+            errors=(400, 404, 409),
         ),
     ]
 
 
 def _opening(api: _Sessions, log: LogHealth) -> list[Endpoint]:
     return [
-        way(
+        json_endpoint(
             "prompt",
             "POST /api/sessions",
-            begun(log, api.create),
+            unless_log_fails(log, api.create),
             "Create a session",
             body=CreateSession,
             answer=SessionOverview,
             status=201,
             errors=(400, 403, 404, 409, 424),
         ),
-        way(
+        json_endpoint(
             "prompt",
             "POST /api/sessions/{id}/load",
-            begun(log, api.load),
+            unless_log_fails(log, api.load),
             "Open a session again; its agent sends its history again",
             body=OpenSession,
             answer=SessionOverview,
             errors=_OPENING,
         ),
-        way(
+        json_endpoint(
             "prompt",
             "POST /api/sessions/{id}/resume",
-            begun(log, api.resume),
+            unless_log_fails(log, api.resume),
             "Open a session again where it stopped",
             body=OpenSession,
             answer=SessionOverview,
@@ -341,19 +356,19 @@ def _opening(api: _Sessions, log: LogHealth) -> list[Endpoint]:
 
 def _ending(api: _Sessions, log: LogHealth) -> list[Endpoint]:
     return [
-        way(
+        json_endpoint(
             "prompt",
             "POST /api/sessions/{id}/close",
-            carried_out(log, api.close),
+            to_completion(log, api.close),
             "Close a session; load opens it again",
-            body=Nothing,
+            body=EmptyBody,
             answer=SessionOverview,
             errors=(404, 409),
         ),
-        way(
+        json_endpoint(
             "admin",
             "DELETE /api/sessions/{id}",
-            carried_out(log, api.delete),
+            to_completion(log, api.delete),
             "Delete a session and its log",
             status=204,
             errors=(404, 409, 424),
@@ -363,28 +378,28 @@ def _ending(api: _Sessions, log: LogHealth) -> list[Endpoint]:
 
 def _steering(api: _Sessions, log: LogHealth) -> list[Endpoint]:
     return [
-        way(
+        json_endpoint(
             "prompt",
             "POST /api/sessions/{id}/cancel",
-            carried_out(log, api.cancel),
+            to_completion(log, api.cancel),
             "Cancel the running turn; queued prompts stay",
-            body=Nothing,
+            body=EmptyBody,
             answer=SessionOverview,
             errors=(404, 409),
         ),
-        way(
+        json_endpoint(
             "approve",  # a mode can allow every call
             "PUT /api/sessions/{id}/mode",
-            begun(log, api.set_mode),
+            unless_log_fails(log, api.set_mode),
             "Change the mode of a session",
             body=SetMode,
             answer=SessionOverview,
             errors=(400, 404, 409, 422, 424),
         ),
-        way(
+        json_endpoint(
             "approve",
             "PUT /api/sessions/{id}/options",
-            begun(log, api.set_option),
+            unless_log_fails(log, api.set_option),
             "Change an option of a session",
             body=SetOption,
             answer=Options,

@@ -12,7 +12,7 @@ from quarterdeck.hub.api.endpoint import (
     Endpoint,
     Query,
     json_app,
-    way,
+    json_endpoint,
 )
 from quarterdeck.hub.hub import Hub
 from quarterdeck.runner import Folder, SessionFile
@@ -39,7 +39,7 @@ def file_endpoints(hub: Hub) -> list[Endpoint]:
         return FileList(files=found)
 
     return [
-        way(
+        json_endpoint(
             "prompt",
             "GET /api/sessions/{id}/files",
             files,

@@ -8,27 +8,27 @@ the computer. The checks, in this order:
     Host           421   a name of this hub, with its port: no DNS rebinding
     Origin         403   if present, the origin of this hub; Sec-Fetch-Site must agree
     body           415   only JSON: a form on any page could send other types without a preflight
-    cookie         403   enough to read; to change anything, Origin must be present too
 
-The result names the token, from Authorization, a subprotocol or our cookie; `guard` checks it. HTTP
-requests and WebSockets go through the same function. A token in the query string is ignored: URLs
-end up in logs and histories.
+The result names the token or the proof, from Authorization or a subprotocol; `guard` checks it.
+HTTP requests and WebSockets go through the same function. A token in the query string is ignored:
+URLs end up in logs and histories. Cookies are ignored: browsers send them to every port of a host.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from quarterdeck.http.origins import OWN_FETCHES, Site, bearer_token
+from quarterdeck.hub.auth.request_signatures import PROOF_SCHEME, PROOF_SUBPROTOCOL
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 MAX_HEADERS: Final = 100
 MAX_HEADER_BYTES: Final = 32 << 10
-"""In total. Browsers send the cookies of every server on this host along with ours."""
+"""In total. Browsers send the cookies of every server on this host."""
 
 SUBPROTOCOL: Final = "quarterdeck"
 TOKEN_SUBPROTOCOL: Final = "quarterdeck.token."  # noqa: S105 - a prefix, no token
@@ -56,7 +56,15 @@ _PAGE_FILES: Final = frozenset(
     {"/", "/manifest.webmanifest", "/sw.js", "/favicon.ico", "/favicon.svg"}
 )
 _PAGE_FOLDERS: Final = ("/assets/", "/icons/")
-_PUBLIC_CALLS: Final = frozenset({("GET", "/healthz"), ("HEAD", "/healthz"), ("POST", "/api/pair")})
+_PAIRING: Final = ("POST", "/api/pair")
+_PUBLIC_CALLS: Final = frozenset(
+    {
+        ("GET", "/healthz"),
+        ("HEAD", "/healthz"),
+        ("GET", "/api/nonce"),
+        _PAIRING,
+    }
+)
 # These ask for the token in a message of their own, and serve nothing before it is valid.
 _PUBLIC_SOCKETS: Final = frozenset({"/api/context", "/ws"})
 # Empty and dot segments, a backslash, control characters, and what decodes to one of them.
@@ -92,12 +100,16 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A request whose head is valid; its token is not checked yet."""
+    """A request whose head is valid; its token or proof is not checked yet."""
 
     site: Site
     token: str | None
+    proof: str | None
+    """What a browser signed, as it was sent."""
     is_public: bool
     """Served without a token."""
+    is_pairing: bool
+    """A new device sends its code."""
     is_page: bool
     """A static file of the page; nothing in it is secret."""
     has_body: bool
@@ -127,7 +139,6 @@ def admit(sites: Mapping[str, Site], head: Head) -> Accepted | Rejected:
         _check_path(head)
         or _check_origin(head, found, site)
         or _check_body(head, found)
-        or _check_cookie(head, found, site)
         or _accepted(head, found, site)
     )
 
@@ -187,43 +198,40 @@ def _check_body(head: Head, found: Mapping[bytes, str]) -> Rejected | None:
     return None
 
 
-def _check_cookie(head: Head, found: Mapping[bytes, str], site: Site) -> Rejected | None:
-    is_change = head.method not in _SAFE or head.kind == "websocket"
-    uses_cookie = _explicit_token(head, found) is None and _cookie(found, site) is not None
-    if is_change and uses_cookie and b"origin" not in found:
-        return _forbidden(
-            "a cookie alone is not enough here; send Origin, or the token in Authorization"
-        )
-    return None
-
-
 def _accepted(head: Head, found: Mapping[bytes, str], site: Site) -> Accepted:
     is_http = head.kind == "http"
     is_page = is_http and head.method in ("GET", "HEAD") and is_page_file(head.path)
     is_call = is_http and (head.method, head.path) in _PUBLIC_CALLS
     is_socket = not is_http and head.path in _PUBLIC_SOCKETS
-    explicit = _explicit_token(head, found)
+    token, proof = _credentials(head, found)
     length = found.get(b"content-length")
     return Accepted(
         site=site,
-        token=_cookie(found, site) if explicit is None else explicit,
+        token=token,
+        proof=proof,
         is_public=is_page or is_call or is_socket,
+        is_pairing=is_http and (head.method, head.path) == _PAIRING,
         is_page=is_page,
         has_body=_has_body(found),
         length=None if length is None else int(length),
     )
 
 
-def _explicit_token(head: Head, found: Mapping[bytes, str]) -> str | None:
-    """Return the token that the client sent on purpose: a browser adds only cookies by itself."""
+def _credentials(head: Head, found: Mapping[bytes, str]) -> tuple[str | None, str | None]:
+    """Return the token and the proof; at most one of them is sent."""
     authorization = found.get(b"authorization")
     if authorization is not None:
-        return bearer_token(authorization)
+        scheme, _, proof = authorization.partition(" ")
+        if scheme.lower() == PROOF_SCHEME.lower():
+            return None, proof.strip()
+        return bearer_token(authorization), None
     if head.kind == "websocket":
         for offered in subprotocols(head.headers):
             if offered.startswith(TOKEN_SUBPROTOCOL):
-                return offered.removeprefix(TOKEN_SUBPROTOCOL)
-    return None
+                return offered.removeprefix(TOKEN_SUBPROTOCOL), None
+            if offered.startswith(PROOF_SUBPROTOCOL):
+                return None, offered.removeprefix(PROOF_SUBPROTOCOL)
+    return None, None
 
 
 def subprotocols(headers: Headers) -> list[str]:
@@ -235,28 +243,20 @@ def subprotocols(headers: Headers) -> list[str]:
 _PROTOCOL_HEADER: Final = b"sec-websocket-protocol"
 
 
+def without_credentials(offered: Iterable[str]) -> list[str]:
+    """Return the subprotocols that carry no token and no proof."""
+    credentials = (TOKEN_SUBPROTOCOL, PROOF_SUBPROTOCOL)
+    return [each for each in offered if each and not each.startswith(credentials)]
+
+
 def without_secrets(headers: Headers) -> list[tuple[bytes, bytes]]:
     """Return the headers for handlers, which know the device and need no token."""
     kept = [each for each in headers if each[0] not in (b"authorization", b"cookie")]
-    offered = [
-        each for each in subprotocols(headers) if not each.startswith(TOKEN_SUBPROTOCOL) and each
-    ]
+    offered = without_credentials(subprotocols(headers))
     kept = [each for each in kept if each[0] != _PROTOCOL_HEADER]
     if offered:
         kept.append((_PROTOCOL_HEADER, ", ".join(offered).encode("latin-1")))
     return kept
-
-
-def _cookie(found: Mapping[bytes, str], site: Site) -> str | None:
-    """Return our cookie; None if there are two: another site may have planted one of them."""
-    values = [
-        value.strip()
-        for name, equals, value in (
-            each.partition("=") for each in found.get(b"cookie", "").split(";")
-        )
-        if equals and name.strip() == site.cookie
-    ]
-    return values[0] if len(values) == 1 else None
 
 
 def _has_body(found: Mapping[bytes, str]) -> bool:

@@ -1,13 +1,16 @@
-"""`Devices`: all paired devices, the hashes of their tokens, and their open connections.
+"""`Devices`: all paired devices, their keys or the hashes of their tokens, and their connections.
 
 The table is small and only this process writes it, so all of it is in memory: a wrong token costs a
-hash and no query. Every change is stored first and then takes effect.
+hash and no query. Every change is stored first and then takes effect; only its end takes effect
+first (`revocations`), so that a device can be revoked on a full disk. A browser has a key and
+signs (`request_signatures`); a program has a token. No device has both.
 
 A device ends in one of two ways: it is revoked, or it expires (at its own time, or because it was
 not seen for long). Both cancel its open connections. A new token replaces the old one when it is
 used for the first time, not when it is made: the response that carries it may be lost.
 
-Subscribers (`subscribe`) receive "paired" and "new-address"; the other changes are only stored.
+Subscribers (`subscribe`) receive "paired", "new-address" and what `record` stores; the other
+changes are only stored.
 """
 
 from __future__ import annotations
@@ -20,11 +23,13 @@ from contextlib import contextmanager
 from typing import Final, TypeAlias
 
 import anyio
+from cryptography.hazmat.primitives.asymmetric import ec
 from msgspec.structs import replace
 from starlette.types import Scope as AsgiScope
 
 from quarterdeck.errors import DatabaseFailed
 from quarterdeck.hub.auth.device import OWNER, UNUSED_SECONDS, Device, Scope
+from quarterdeck.hub.auth.device_keys import DeviceKeyStore
 from quarterdeck.hub.auth.device_store import (
     UNKNOWN,
     DeviceEvent,
@@ -33,8 +38,12 @@ from quarterdeck.hub.auth.device_store import (
     Sighting,
     event_of,
 )
+from quarterdeck.hub.auth.p256 import public_key
+from quarterdeck.hub.auth.revocations import Revocations
 from quarterdeck.hub.auth.tokens import digest, make_token
+from quarterdeck.hub.auth.trusted_time import TrustedTime
 from quarterdeck.protocol.timestamps import Now, iso_seconds, seconds_of
+from quarterdeck.storage.reserve import Reserve
 
 logger = logging.getLogger(__name__)
 
@@ -60,31 +69,49 @@ class Devices:
     def __init__(
         self,
         store: DeviceStore,
+        key_store: DeviceKeyStore,
         *,
         now: Now = time.time,
+        steady: Now | None = None,
         unused_seconds: float = UNUSED_SECONDS,
+        reserve: Reserve | None = None,
     ) -> None:
+        """`now` and `steady` are the clocks of `TrustedTime`.
+
+        `reserve` holds revocations while the disk is full.
+        """
         self._store = store
-        self._now = now
+        self._key_store = key_store
+        self._revocations = Revocations(store, reserve)
+        self._time = TrustedTime(now, steady)
+        self._now = self._time.now
         self._unused_seconds = unused_seconds or float("inf")
         self._devices: dict[str, Device] = {}
         self._ids: dict[bytes, str] = {}
         self._hashes: dict[str, set[bytes]] = {}  # two while a token is being renewed
         self._next: dict[str, bytes] = {}
+        self._keys: dict[str, ec.EllipticCurvePublicKey] = {}
         self._live: dict[str, set[DeviceConnection]] = {}
         self._stored_seen: dict[str, float] = {}
         self._addresses: dict[str, set[str]] = {}
         self._subscribers: list[DeviceSubscriber] = []
 
     def subscribe(self, subscriber: DeviceSubscriber) -> None:
-        """Call `subscriber` for every device that is paired or seen at a new address."""
+        """Call `subscriber` for devices that are paired, seen at a new address, or recorded."""
         self._subscribers.append(subscriber)
 
-    async def load(self, token: str) -> None:
-        """Load the stored devices; `token` is the owner's."""
-        stored = await self._store.load(digest(token), iso_seconds(self._now()))
+    async def load(self) -> None:
+        """Load the stored devices; the owner has no token, and one of an earlier version ends."""
+        await self._revocations.load()
+        stored = await self._store.load(digest(make_token()), iso_seconds(self._now()))
+        keys = await self._key_store.load()
         self._addresses = stored.addresses
         for token_hash, next_hash, device in stored.devices:
+            if device.id in self._revocations.unstored:
+                continue
+            if device.id in keys:
+                self._add_with_key(device, keys[device.id])
+                continue
             self._add(device, token_hash)
             if next_hash is not None:
                 self._add_next(device.id, next_hash)
@@ -92,17 +119,28 @@ class Devices:
     async def authenticate(self, token: str, sighting: Sighting = UNKNOWN) -> Device | None:
         """Return the device of a token; None if there is none, or it has ended."""
         token_hash = digest(token)
-        device = self._devices.get(self._ids.get(token_hash, ""))
+        device = await self.seen(self._ids.get(token_hash, ""), sighting)
+        if device is None:
+            return None
+        if self._next.get(device.id) == token_hash:
+            await self._use_next(device.id)
+        # It may have changed while that was stored.
+        return self._devices.get(self._ids.get(token_hash, ""))
+
+    def key(self, device_id: str) -> ec.EllipticCurvePublicKey | None:
+        """Return the public key of a device; None if it has a token, or there is no such device."""
+        return self._keys.get(device_id)
+
+    async def seen(self, device_id: str, sighting: Sighting = UNKNOWN) -> Device | None:
+        """Record a request of a device that has proved who it is; None if it has ended."""
+        device = self._devices.get(device_id)
         if device is None:
             return None
         if self._has_expired(device):
             await self._expire(device)
             return None
         await self._record_sighting(device, sighting)
-        if self._next.get(device.id) == token_hash:
-            await self._use_next(device.id)
-        # It may have changed while that was stored.
-        return self._devices.get(self._ids.get(token_hash, ""))
+        return self._devices.get(device_id)
 
     def seconds_left(self, device: Device) -> float:
         if device.expires_at is None:
@@ -130,6 +168,28 @@ class Devices:
     async def events(self) -> list[DeviceEvent]:
         """Return the newest events of the history, newest first."""
         return await self._store.events()
+
+    async def record(self, what: DeviceEventKind, device: Device, detail: str | None) -> None:
+        """Add an event about a device to the history, and report it to subscribers."""
+        await self._store.record(replace(self._event(what, device), detail=detail))
+        self._publish(what, device)
+
+    async def create(
+        self, name: str, scope: Scope, *, seconds: float | None = None
+    ) -> tuple[Device, str]:
+        """Create a device for a program; return it with its token, which is not stored."""
+        now = self._now()
+        device = Device(
+            id=new_device_id(),
+            name=clean_name(name) or "program",
+            scope=scope,
+            created_at=iso_seconds(now),
+            expires_at=None if seconds is None else iso_seconds(now + seconds),
+        )
+        token = make_token()
+        await self._store.add(device, digest(token))
+        self.add(device, token)
+        return device, token
 
     async def renew_token(self, device_id: str) -> str:
         """Return a new token for a device; the old one works until the new one is used."""
@@ -172,8 +232,13 @@ class Devices:
         """Revoke a device and close its connections but one; return whether there was a device."""
         return await self._end(device_id, "revoked", except_for)
 
+    def unstored_revocation(self, device_id: str) -> str | None:
+        """Return what is wrong if the revocation of a device is not stored yet."""
+        return self._revocations.problem(device_id)
+
     async def sweep(self) -> None:
         """Store when devices were last seen, and end those that have expired."""
+        await self._revocations.retry()
         for device_id in tuple(self._devices):
             if self.live_count(device_id):
                 self._touch(device_id)
@@ -190,26 +255,27 @@ class Devices:
                 await self._store_seen(device)
 
     async def _expire(self, device: Device) -> None:
-        """End a device for good: a longer `unused_seconds` does not bring it back."""
-        try:
+        """End a device for good: a longer `unused_seconds` does not bring it back.
+
+        Only if the clock can be trusted; until then the device is rejected.
+        """
+        if self._time.is_settled:
             await self._end(device.id, "expired")
-        except DatabaseFailed as error:  # it is rejected all the same; the next sweep tries again
-            logger.warning("an expired device was not stored", extra={"reason": str(error)})
 
     async def _end(
         self, device_id: str, what: DeviceEventKind, except_for: DeviceConnection | None = None
     ) -> bool:
-        device = self._devices.get(device_id)
-        event = None if device is None else self._event(what, device)
-        was_stored = await self._store.end(device_id, iso_seconds(self._now()), event)
+        device = self._devices.pop(device_id, None)
+        if device is None:
+            return False
         for token_hash in self._hashes.pop(device_id, ()):
             del self._ids[token_hash]
-        self._devices.pop(device_id, None)
+        self._keys.pop(device_id, None)
         self._next.pop(device_id, None)
         self._close_connections(device_id, except_for)
-        if was_stored:
-            logger.info("device %s", what, extra={"device": device_id})
-        return was_stored
+        await self._revocations.add(self._event(what, device))
+        logger.info("device %s", what, extra={"device": device_id})
+        return True
 
     @contextmanager
     def connection(self, device: Device) -> Iterator[DeviceConnection]:
@@ -238,8 +304,16 @@ class Devices:
         return len(self._live.get(device_id, ()))
 
     def add(self, device: Device, token: str) -> None:
-        """Add a device that was just paired and stored."""
+        """Add a device with a token that was just paired and stored."""
         self._add(device, digest(token))
+        self._announce(device)
+
+    def add_with_key(self, device: Device, key: bytes) -> None:
+        """Add a device with a key that was just paired and stored."""
+        self._add_with_key(device, key)
+        self._announce(device)
+
+    def _announce(self, device: Device) -> None:
         facts = {"device": device.id, "scope": device.scope, "address": device.last_address}
         logger.info("device paired", extra=facts)
         if device.last_address is not None:
@@ -250,6 +324,10 @@ class Devices:
         self._devices[device.id] = device
         self._ids[token_hash] = device.id
         self._hashes[device.id] = {token_hash}
+
+    def _add_with_key(self, device: Device, key: bytes) -> None:
+        self._devices[device.id] = device
+        self._keys[device.id] = public_key(key)
 
     def _add_next(self, device_id: str, next_hash: bytes) -> None:
         before = self._next.get(device_id)

@@ -3,9 +3,10 @@
 A request passes these steps in this order; each rejects it with the status on the right:
 
     1  the head: size, form, Host, Origin, body type (`admission`)   400 403 415 421 431
-    2  the token; without a valid one only public routes are served  401
+    2  the token, or the proof of a browser (`request_signatures`);
+       without a valid one only public routes are served             401
     3  the number of requests that its device has open               429
-    4  the body: size and time                                       408 413
+    4  the body: size and time; the digest that was signed           401 408 413
     5  the scope of the device, checked by the router                403
 
 The head is checked first because that needs no I/O: a request from a foreign page costs neither a
@@ -28,6 +29,7 @@ long one the response is sent first and ends when the client has sent everything
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 from contextlib import suppress
@@ -37,7 +39,7 @@ from typing import Any, Final
 import anyio
 from starlette.types import Message, Receive, Scope as AsgiScope, Send
 
-from quarterdeck.http.body import (
+from quarterdeck.http.asgi import (
     BodyCutOff,
     BodyLimits,
     BodyRejected,
@@ -48,20 +50,31 @@ from quarterdeck.http.body import (
 )
 from quarterdeck.http.headers import secured
 from quarterdeck.http.origins import Listening, Site, check_listening, public_origin, sites
+from quarterdeck.http.peers import is_unix_socket
 from quarterdeck.hub.api.endpoint import Asgi, refusal, send_refusal
 from quarterdeck.hub.auth.admission import (
     SUBPROTOCOL,
-    TOKEN_SUBPROTOCOL,
     Accepted,
     Head,
     Rejected,
     admit,
     is_page_file,
+    without_credentials,
     without_secrets,
 )
 from quarterdeck.hub.auth.device import SCOPE_KEY, UNUSED_SECONDS, Device
+from quarterdeck.hub.auth.device_keys import HubKey
 from quarterdeck.hub.auth.devices import DeviceConnection, Devices, sighting_of
+from quarterdeck.hub.auth.local_peers import LocalCallers
+from quarterdeck.hub.auth.p256 import to_base64url
 from quarterdeck.hub.auth.pairing import Pairings
+from quarterdeck.hub.auth.request_signatures import (
+    Nonces,
+    Proof,
+    SignedTarget,
+    is_proof_of,
+    read_proof,
+)
 from quarterdeck.hub.auth.tokens import redacted
 from quarterdeck.hub.store import HubStore
 from quarterdeck.protocol.timestamps import Now
@@ -83,6 +96,24 @@ _WRONG_TOKEN: Final = Rejected(
     401,
     "quarterdeck/unauthorized",
     "unknown token, or its device was revoked; pair again: quarterdeck devices pair",
+)
+STALE_PROOF: Final = Rejected(
+    401,
+    "quarterdeck/stale-signature",
+    "the signature is too old, was used before, or is for another start of the hub; sign again with"
+    " a nonce of GET /api/nonce",
+)
+WRONG_PROOF: Final = Rejected(
+    401,
+    "quarterdeck/wrong-signature",
+    "the signature does not match this request; if a proxy changes addresses or bodies, make it"
+    " leave them as they are",
+)
+UNKNOWN_KEY: Final = Rejected(
+    401,
+    "quarterdeck/unauthorized",
+    "this browser was revoked, has expired or was never paired with this hub; pair it again:"
+    " quarterdeck devices pair",
 )
 _FAILED: Final = Rejected(500, "quarterdeck/unavailable", "internal error; see the log of the hub")
 _REVOKED: Final = Rejected(
@@ -138,11 +169,15 @@ class AuthenticationOptions:
 class HttpGuard:
     """An ASGI application that authenticates requests for another one."""
 
-    def __init__(self, app: Asgi, devices: Devices, options: AuthenticationOptions) -> None:
+    def __init__(self, app: Asgi, auth: Authentication) -> None:
         self._app = app
-        self._devices = devices
-        self._limits = options.limits
-        self._sites = sites(options.listening)
+        self._devices = auth.devices
+        self._nonces = auth.nonces
+        self._callers = auth.callers
+        self._limits = auth.options.limits
+        self._sites = sites(auth.options.listening)
+        # No browser reaches a Unix socket, so programs need not know the port.
+        self._socket_sites = {"localhost": next(iter(self._sites.values())), **self._sites}
         self._anonymous_count = 0
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
@@ -168,10 +203,20 @@ class HttpGuard:
             headers=[(name.lower(), value) for name, value in scope["headers"]],
             version=scope.get("http_version", "1.1"),
         )
-        verdict = admit(self._sites, head)
-        device = None if isinstance(verdict, Rejected) else await self._device(verdict, scope)
-        if isinstance(verdict, Rejected) or device is None:
+        is_socket = is_unix_socket(scope)
+        verdict = admit(self._socket_sites if is_socket else self._sites, head)
+        if isinstance(verdict, Rejected):
             await self._serve_anonymous(scope, head, verdict, response)
+            return
+        device = await self._device(verdict, head, scope)
+        if isinstance(device, Rejected):
+            anonymous = verdict if verdict.is_public else device
+            await self._serve_anonymous(scope, head, anonymous, response)
+            return
+        is_signed = verdict.proof is not None
+        refused = await self._callers.rejection(scope, device, is_signed=is_signed)
+        if refused is not None:
+            await response.reject(refused)
             return
         response.is_known = True
         if self._devices.live_count(device.id) >= self._limits.connections:
@@ -189,7 +234,7 @@ class HttpGuard:
     async def _serve_anonymous(
         self, scope: AsgiScope, head: Head, verdict: Accepted | Rejected, response: _Response
     ) -> None:
-        """Serve a request without a valid token; public WebSockets have a timeout of their own."""
+        """Serve a public route, or reject; public WebSockets have a timeout of their own."""
         if head.kind == "websocket":
             await self._serve_public(scope, head, verdict, response)
             return
@@ -209,11 +254,10 @@ class HttpGuard:
     async def _serve_public(
         self, scope: AsgiScope, head: Head, verdict: Accepted | Rejected, response: _Response
     ) -> None:
-        """Forward a request to a public route; reject every other one."""
+        if isinstance(verdict, Accepted) and verdict.is_pairing:
+            verdict = await self._callers.rejection(scope, None) or verdict
         if isinstance(verdict, Rejected):
             await response.reject(verdict)
-        elif not verdict.is_public:
-            await response.reject(_NO_TOKEN if verdict.token is None else _WRONG_TOKEN)
         else:
             inner = _inner_scope(scope, head, verdict.site, None)
             await self._forward(inner, response, verdict, self._limits.anonymous)
@@ -223,15 +267,38 @@ class HttpGuard:
         message = f"this device has {self._limits.connections} open requests; close some"
         return Rejected(429, "quarterdeck/too-many", message, _RETRY_SECONDS)
 
-    async def _device(self, accepted: Accepted, scope: AsgiScope) -> Device | None:
+    async def _device(self, accepted: Accepted, head: Head, scope: AsgiScope) -> Device | Rejected:
+        """Return the device that sends a request; `Rejected` if it does not prove to be one."""
+        if accepted.proof is not None:
+            proof = read_proof(accepted.proof)
+            wanted = _signed_target(head, accepted.site, scope)
+            return WRONG_PROOF if proof is None else await self._signing(proof, wanted, scope)
         if accepted.token is None:
-            return None
-        return await self._devices.authenticate(accepted.token, sighting_of(scope))
+            return self._callers.owner(scope) or _NO_TOKEN
+        device = await self._devices.authenticate(accepted.token, sighting_of(scope))
+        return device or _WRONG_TOKEN
+
+    async def _signing(
+        self, proof: Proof, wanted: SignedTarget, scope: AsgiScope
+    ) -> Device | Rejected:
+        """Return the device that signed a request."""
+        key = self._devices.key(proof.device_id)
+        if key is None:
+            return UNKNOWN_KEY
+        if not self._nonces.is_fresh(proof):
+            return STALE_PROOF
+        if not is_proof_of(key, proof, wanted):
+            return WRONG_PROOF
+        self._nonces.use(proof)  # nothing is awaited since it was checked
+        return await self._devices.seen(proof.device_id, sighting_of(scope)) or UNKNOWN_KEY
 
     async def _forward(
         self, scope: AsgiScope, response: _Response, accepted: Accepted, limits: BodyLimits
     ) -> None:
         if not accepted.has_body:
+            if not _is_signed_body(accepted, b"", scope):
+                await response.reject(WRONG_PROOF)
+                return
             await self._app(scope, response.receive, response.send)
             return
         try:
@@ -240,6 +307,9 @@ class HttpGuard:
             return  # the client has left
         except BodyRejected as error:
             await response.reject(_rejected_body(error))
+            return
+        if not _is_signed_body(accepted, body, scope):
+            await response.reject(WRONG_PROOF)
             return
         await self._app(scope, replayed(body, response.receive), response.send)
 
@@ -372,6 +442,24 @@ class _Response:
         return message
 
 
+def _signed_target(head: Head, site: Site, scope: AsgiScope) -> SignedTarget:
+    """Return what a proof of this request must be for."""
+    query: bytes = scope.get("query_string", b"")
+    target = head.raw_path + (b"?" + query if query else b"")
+    method = "WEBSOCKET" if head.kind == "websocket" else head.method
+    return SignedTarget(method, site.origin, target.decode("latin-1"))
+
+
+def _is_signed_body(accepted: Accepted, body: bytes, scope: AsgiScope) -> bool:
+    """Return whether the device signed this body; a request with a token, or without a device, may
+    have any.
+    """
+    if accepted.proof is None or scope[SCOPE_KEY] is None:
+        return True
+    proof = read_proof(accepted.proof)
+    return proof is not None and proof.digest == to_base64url(hashlib.sha256(body).digest())
+
+
 def _rejected_body(error: BodyRejected) -> Rejected:
     if error.status == TOO_SLOW.status:
         return TOO_SLOW
@@ -383,7 +471,7 @@ def _inner_scope(scope: AsgiScope, head: Head, site: Site, device: Device | None
     inner["headers"] = without_secrets(head.headers)
     if head.kind == "websocket":
         offered = scope.get("subprotocols", ())
-        inner["subprotocols"] = [each for each in offered if TOKEN_SUBPROTOCOL not in each]
+        inner["subprotocols"] = without_credentials(offered)
     inner[SCOPE_KEY] = device
     inner[SITE_KEY] = site
     return inner
@@ -403,7 +491,12 @@ class Authentication:
     """Devices and pairings, and the guard in front of an application."""
 
     def __init__(
-        self, store: HubStore, options: AuthenticationOptions, *, now: Now = time.time
+        self,
+        store: HubStore,
+        hub_key: HubKey,
+        options: AuthenticationOptions,
+        *,
+        now: Now = time.time,
     ) -> None:
         """Check where the hub listens.
 
@@ -412,13 +505,23 @@ class Authentication:
         """
         check_listening(options.listening)
         self.options = options
-        self.devices = Devices(store.devices, now=now, unused_seconds=options.unused_seconds)
+        self.devices = Devices(
+            store.devices,
+            store.device_keys,
+            now=now,
+            unused_seconds=options.unused_seconds,
+            reserve=store.reserve,
+        )
+        self.nonces = Nonces()
+        self.hub_key = hub_key
         self.pairings = Pairings(store.pairings, self.devices, now=now)
+        self.callers = LocalCallers(self.devices)
 
-    async def load(self, token: str) -> None:
-        """Load the stored devices; `token` is the owner's."""
-        await self.devices.load(token)
+    async def load(self) -> None:
+        """Load the stored devices."""
+        await self.devices.load()
         await self.devices.sweep()
+        await self.pairings.end_all()
 
     async def sweep_devices(self) -> None:
         """Call `Devices.sweep` periodically, until cancelled."""
@@ -438,4 +541,4 @@ class Authentication:
 
     def guard(self, app: Asgi) -> HttpGuard:
         """Return `app` behind a guard."""
-        return HttpGuard(app, self.devices, self.options)
+        return HttpGuard(app, self)

@@ -2,7 +2,11 @@
 
     pairing   created by a device with scope admin, or by `quarterdeck up`
     codes     a short one to type (XXXX-XXXX), a long one for a link or a QR code
-    use       POST /api/pair with either code: the pairing is used up, the device has its token
+    use       POST /api/pair with either code: the pairing is used up, the device has its token,
+              or, if it is a browser, has registered its key
+
+Codes end with the hub: a program that takes the port of a stopped hub may be sent one, and could
+use it when the hub is back.
 
 Only hashes of the codes are stored. Wrong, used, cancelled and expired codes get the same error, so
 a response does not reveal whether a code was ever valid.
@@ -31,7 +35,7 @@ import segno
 from quarterdeck.hub.auth.device import Device, Scope
 from quarterdeck.hub.auth.device_store import Sighting
 from quarterdeck.hub.auth.devices import Devices, clean_name, new_device_id
-from quarterdeck.hub.auth.pairing_store import Pairing, PairingSecrets, PairingStore
+from quarterdeck.hub.auth.pairing_store import NewCredential, Pairing, PairingSecrets, PairingStore
 from quarterdeck.hub.auth.tokens import digest, make_token
 from quarterdeck.protocol.timestamps import Now, iso_seconds
 
@@ -145,7 +149,8 @@ class Paired:
     """A device that was just paired, and its token, which is returned only once."""
 
     device: Device
-    token: str
+    token: str | None
+    """None for a device with a key."""
 
 
 @dataclass(frozen=True)
@@ -200,33 +205,53 @@ class Pairings:
         """Cancel a pairing; return whether it could still be used."""
         return await self._store.cancel(pairing_id, self._now())
 
+    async def end_all(self) -> None:
+        """End the codes of an earlier start of the hub."""
+        await self._store.cancel_all(self._now())
+
     async def pair(
-        self, code: str, *, name: str, address: str, user_agent: str | None = None
+        self,
+        code: str,
+        *,
+        name: str,
+        address: str,
+        user_agent: str | None = None,
+        key: bytes | None = None,
     ) -> Paired | TooManyAttempts | None:
-        """Use a code; return None if it is not valid, for whatever reason."""
+        """Use a code; return None if it is not valid, for whatever reason.
+
+        With a public `key` the device gets no token: it signs its requests.
+        """
         code = canonical(code)
         is_guessable = len(code) != _LONG_LENGTH
         wait = self._attempts.take(address, self._now(), is_guessable=is_guessable)
         if wait > 0:
             return TooManyAttempts(wait)
         sighting = Sighting(address or None, user_agent)
-        paired = await self._use(digest(code), clean_name(name), sighting)
+        paired = await self._use(digest(code), clean_name(name), sighting, key)
         if paired is not None:
-            self._devices.add(paired.device, paired.token)
             self._attempts.refund(address, is_guessable=is_guessable)
         return paired
 
-    async def _use(self, code_hash: bytes, name: str, sighting: Sighting) -> Paired | None:
-        token = make_token()
+    async def _use(
+        self, code_hash: bytes, name: str, sighting: Sighting, key: bytes | None
+    ) -> Paired | None:
+        token = make_token()  # a device with a key never learns it
         device = await self._store.use(
             code_hash,
             self._now(),
             device_id=new_device_id(),
             name=name,
             sighting=sighting,
-            token_hash=digest(token),
+            credential=NewCredential(token_hash=digest(token), key=key),
         )
-        return None if device is None else Paired(device, token)
+        if device is None:
+            return None
+        if key is not None:
+            self._devices.add_with_key(device, key)
+            return Paired(device, None)
+        self._devices.add(device, token)
+        return Paired(device, token)
 
 
 def canonical(code: str) -> str:

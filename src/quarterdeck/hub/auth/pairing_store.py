@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from quarterdeck.hub.auth.device import Device, Scope
+from quarterdeck.hub.auth.device_keys import add_device_key
 from quarterdeck.hub.auth.device_store import Sighting, add_device
 from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.storage.database import Database, Tables
@@ -38,6 +39,15 @@ class PairingSecrets(msgspec.Struct, frozen=True, kw_only=True):
     long_hash: bytes
     expires: float
     device_seconds: float | None
+
+
+class NewCredential(msgspec.Struct, frozen=True, kw_only=True):
+    """How a new device will prove who it is."""
+
+    token_hash: bytes
+    """With a key, the hash of a token that does not exist."""
+    key: bytes | None
+    """A public key, as a point; None: it has a token."""
 
 
 def _create(connection: sqlite3.Connection) -> None:
@@ -107,6 +117,14 @@ class PairingStore:
 
         return await self._database.write(change)
 
+    async def cancel_all(self, now: float) -> None:
+        """Remove every pairing that could still be used."""
+
+        def change(connection: sqlite3.Connection) -> None:
+            connection.execute("DELETE FROM pairings WHERE used_at IS NULL AND expires > ?", (now,))
+
+        await self._database.write(change)
+
     async def use(
         self,
         code_hash: bytes,
@@ -115,7 +133,7 @@ class PairingStore:
         device_id: str,
         name: str,
         sighting: Sighting,
-        token_hash: bytes,
+        credential: NewCredential,
     ) -> Device | None:
         """Use a code and store the new device; return None if the code is not valid."""
 
@@ -141,7 +159,9 @@ class PairingStore:
                 last_address=sighting.address,
                 user_agent=sighting.user_agent,
             )
-            add_device(connection, device, token_hash)
+            add_device(connection, device, credential.token_hash)
+            if credential.key is not None:
+                add_device_key(connection, device.id, credential.key)
             return device
 
         return await self._database.write(change)

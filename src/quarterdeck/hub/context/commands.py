@@ -14,7 +14,7 @@ from quarterdeck.errors import AcpError
 from quarterdeck.hub.auth.device import Device, Scope
 from quarterdeck.hub.context.frames import KnownSession, StartSession
 from quarterdeck.hub.streams.sources import StreamSources
-from quarterdeck.protocol import ERROR_CODES, HostPermissionSnapshot, SessionSnapshotWire
+from quarterdeck.protocol import ERROR_CODES, HostPermissionSnapshot, SessionSnapshotWire, has_ended
 from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.runner import RunnerApi, SessionOverview, check_absolute
 from quarterdeck.views.context import (
@@ -151,7 +151,7 @@ class Commander:
     async def _terminate(self, session: SessionSnapshotWire, device: Device) -> None:
         if session.status == "prompting":
             await self._runner.cancel_turn(session.session_id, by=device.actor)
-        if session.status not in ("closed", "deleted"):
+        if not has_ended(session.status):
             await self._runner.close_session(session.session_id, by=device.actor)
 
     # ---- inside ----------------------------------------------------------------------------

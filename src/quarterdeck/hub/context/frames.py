@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, assert_never
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, assert_never, get_args
 
 import msgspec
 from msgspec import UNSET
@@ -11,7 +11,7 @@ from msgspec import UNSET
 from quarterdeck.agents.adapters import context_error
 from quarterdeck.errors import AcpError, JsonInvalid, QuarterdeckError, RequestRejected
 from quarterdeck.hub.auth.device import Scope
-from quarterdeck.jsontext import decode_json, encode_json
+from quarterdeck.jsontext import decode_json, describe_mismatch, encode_json
 from quarterdeck.protocol import (
     ERROR_CODES,
     SessionSnapshotWire,
@@ -47,6 +47,9 @@ class Ping(_Message, frozen=True, kw_only=True, tag="ping"):
 class ContextSubscribe(_Message, frozen=True, kw_only=True, tag="subscribe"):
     session_ids: tuple[str, ...] = ()
     from_seq: int = 0
+    epoch: str | None = None
+    """The epoch that `fromSeq` is of. A client that sends one, if only an empty text, gets the
+    current one with `history_complete`."""
 
 
 class ContextUnsubscribe(_Message, frozen=True, kw_only=True, tag="unsubscribe"):
@@ -72,6 +75,11 @@ Message: TypeAlias = (
     Auth | Ping | ContextSubscribe | ContextUnsubscribe | Command | StartSession | TerminateSession
 )
 _decode: Final = msgspec.json.Decoder(Message).decode
+_HALF_PAIR: Final = "a name or a type in it has half of a surrogate pair"
+_SHOWN: Final = 60  # characters of what a client sent
+_KINDS: Final[dict[str, type]] = {
+    str(each.__struct_config__.tag): each for each in get_args(Message)
+}
 
 
 def read_message(text: str | bytes) -> Message:
@@ -82,14 +90,45 @@ def read_message(text: str | bytes) -> Message:
     """
     message: Message
     try:
-        try:
-            message = _decode(text)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            message = msgspec.convert(decode_json(text), Message)
-    except (msgspec.ValidationError, JsonInvalid, UnicodeError) as error:
-        reason = f"this frame cannot be understood: {error}"
-        raise AcpError(ERROR_CODES["config_invalid"], reason) from error
+        message = _decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        message = _read_slowly(text)
     return message
+
+
+def _read_slowly(text: str | bytes) -> Message:
+    """Read what strict JSON has not, or report in a sentence what is wrong with it."""
+    content: Any = None
+    message: Message
+    try:
+        content = decode_json(text)
+        message = msgspec.convert(content, Message)
+    except JsonInvalid as error:
+        raise _not_understood(str(error)) from error
+    except msgspec.ValidationError as error:
+        raise _not_understood(_mismatch(error, content)) from error
+    except UnicodeError as error:
+        raise _not_understood(_HALF_PAIR) from error
+    return message
+
+
+def _not_understood(reason: str) -> AcpError:
+    message = f"this frame cannot be understood: {reason}"
+    return AcpError(ERROR_CODES["config_invalid"], message)
+
+
+def _mismatch(error: msgspec.ValidationError, content: Any) -> str:
+    kind = content.get("type") if isinstance(content, dict) else None
+    wanted = _KINDS.get(kind) if isinstance(kind, str) else None
+    if wanted is not None:
+        return describe_mismatch(error, wanted)
+    kinds = ", ".join(_KINDS)
+    if not isinstance(content, dict):
+        return f'it must be an object with a "type", one of {kinds}'
+    if "type" not in content:
+        return f'"type" is missing; use one of {kinds}'
+    shown = encode_json(kind).decode("utf-8", "replace")[:_SHOWN]
+    return f'"type" cannot be {shown}; use one of {kinds}'
 
 
 def write_message(kind: str, **fields: Any) -> str:

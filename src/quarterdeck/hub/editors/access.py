@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from quarterdeck.agent.checks import invalid
 from quarterdeck.errors import AcpError, RpcError
@@ -19,12 +19,12 @@ from quarterdeck.protocol import (
     ERROR_CODES,
     AgentSnapshotWire,
     Event,
+    SessionStatus,
     decode_event,
 )
 from quarterdeck.runner import SessionOverview, can_load, can_resume
 from quarterdeck.wire import INVALID_REQUEST
 
-_LIVE: Final = ("active", "prompting")
 _RESET: Final = b'"session-reset"'
 
 
@@ -72,17 +72,21 @@ class EditorAccess:
             RpcError: if the agent does not have it, or it is another agent's.
         """
         view = self.known(session_id)
-        if view is not None and view.status in _LIVE:
-            return
-        self._check_servers(params)
-        if view is not None and view.status in ("creating", "resuming"):
-            await self._runner.ensure_active(session_id)
-            return
-        agent = await self.running_agent()
-        if view is None or view.status == "closed":
-            await self._load(agent, session_id, params)
-        else:
-            await self._open_again(agent, session_id, params)
+        status: SessionStatus = "closed" if view is None else view.status
+        match status:
+            case "active" | "prompting":
+                return
+            case "creating" | "resuming":
+                self._check_servers(params)
+                await self._runner.ensure_active(session_id)
+            case "closed":
+                self._check_servers(params)
+                await self._load(await self.running_agent(), session_id, params)
+            case "disconnected" | "deleted":
+                self._check_servers(params)
+                await self._open_again(await self.running_agent(), session_id, params)
+            case _:
+                assert_never(status)
 
     def known(self, session_id: str) -> SessionOverview | None:
         """Return a session that the runner knows; None if it does not.

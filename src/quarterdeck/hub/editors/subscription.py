@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import anyio
 from msgspec import UNSET
@@ -31,12 +31,38 @@ from quarterdeck.errors import (
 )
 from quarterdeck.hub.editors.editor import Editor
 from quarterdeck.jsontext import decode_json
-from quarterdeck.protocol import ELICITATION_UPDATED, Event, HostPermissionSnapshot, SessionState
+from quarterdeck.protocol import (
+    ELICITATION_UPDATED,
+    AgentMessageChunkEvent,
+    AgentThoughtChunkEvent,
+    ApprovalMismatchEvent,
+    AvailableCommandsUpdateEvent,
+    ConfigOptionsUpdateEvent,
+    CurrentModeUpdateEvent,
+    Event,
+    HostEvent,
+    HostPermissionSnapshot,
+    PermissionRequestCreatedEvent,
+    PermissionRequestResolvedEvent,
+    PlanEvent,
+    PromptFinishedEvent,
+    SessionConfigInitEvent,
+    SessionInfoUpdateEvent,
+    SessionResetEvent,
+    SessionState,
+    SessionStatusChangeEvent,
+    TerminalOutputEvent,
+    ToolCallEvent,
+    ToolCallUpdateEvent,
+    UnknownEvent,
+    UnrecognizedUpdateEvent,
+    UsageUpdateEvent,
+    UserMessageChunkEvent,
+    any_event,
+)
 from quarterdeck.runner import PermissionView, PromptEntry, RunnerApi
 from quarterdeck.views.acp import AcpTerminals, commands_update, prompt_key, session_updates
 from quarterdeck.wire import INTERNAL_ERROR, Response
-
-_CANCELLED: Final = ("cancelled", "interrupted")
 
 
 class EditorTurn:
@@ -74,15 +100,17 @@ class EditorTurn:
 
     def give_up(self, entry: PromptEntry) -> None:
         """End it as the queue says: it never ran, or its end was not seen in the log."""
-        if entry.state in _CANCELLED:
-            self._answer = {"stopReason": "cancelled"}
-        elif entry.state == "done":
-            self._answer = {
-                "stopReason": "end_turn" if entry.stop_reason is UNSET else entry.stop_reason
-            }
-        else:
-            reason = "the prompt failed" if entry.error is UNSET else entry.error.message
-            self._failure = RpcError(INTERNAL_ERROR, reason)
+        match entry.state:
+            case "cancelled" | "interrupted":
+                self._answer = {"stopReason": "cancelled"}
+            case "done":
+                reason = "end_turn" if entry.stop_reason is UNSET else entry.stop_reason
+                self._answer = {"stopReason": reason}
+            case "queued" | "running" | "failed":
+                reason = "the prompt failed" if entry.error is UNSET else entry.error.message
+                self._failure = RpcError(INTERNAL_ERROR, reason)
+            case _:
+                assert_never(entry.state)
         self._ended.set()
 
     async def wait(self) -> Response:
@@ -299,21 +327,40 @@ class EditorSubscription:
         self._moved = anyio.Event()
 
     async def _take(self, event: Event) -> None:
-        match event.type:
-            case "session-reset":
-                self._is_replaying = True
-            case "session-status-change":
-                if event.payload.get("resumed"):
-                    self._is_replaying = False
-            case "permission-request-created" | "permission-request-resolved":
-                self._requests.on_permission(event.payload["requestId"])
-            case "prompt-finished":
-                await self._finish(event)
-            case "terminal-output":
+        known = any_event(event)
+        match known:
+            case (
+                AgentMessageChunkEvent()  # most events are chunks
+                | AgentThoughtChunkEvent()
+                | ToolCallUpdateEvent()
+                | ToolCallEvent()
+                | UserMessageChunkEvent()
+                | PlanEvent()
+                | AvailableCommandsUpdateEvent()
+                | CurrentModeUpdateEvent()
+                | SessionConfigInitEvent()
+                | ConfigOptionsUpdateEvent()
+                | SessionInfoUpdateEvent()
+                | UsageUpdateEvent()
+                | UnrecognizedUpdateEvent()
+            ):
+                await self._send_updates(event)
+            case TerminalOutputEvent():
                 for update in self._terminals.on_output(event.payload):
                     await self._send(update)
+            case PermissionRequestCreatedEvent() | PermissionRequestResolvedEvent():
+                self._requests.on_permission(event.payload["requestId"])
+            case PromptFinishedEvent():
+                await self._finish(event)
+            case SessionStatusChangeEvent():
+                if event.payload.get("resumed"):
+                    self._is_replaying = False
+            case SessionResetEvent():
+                self._is_replaying = True
+            case ApprovalMismatchEvent() | HostEvent() | UnknownEvent():
+                pass  # ACP has no update for them
             case _:
-                await self._send_updates(event)
+                assert_never(known)
 
     async def _send_updates(self, event: Event) -> None:
         is_history = event.seq <= self._history_until

@@ -12,10 +12,8 @@ aes128gcm record), and a signed token identifies this hub to the push service (R
 
 from __future__ import annotations
 
-import base64
 import binascii
 import json
-import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,13 +23,10 @@ from urllib.parse import SplitResult, urlsplit
 
 import anyio
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from quarterdeck.errors import StartRefused
 from quarterdeck.http.client import DEFAULT_PORTS, OutgoingRequest, RequestFailed, send_request
 from quarterdeck.http.public_addresses import (
     AddressNotPublic,
@@ -40,7 +35,14 @@ from quarterdeck.http.public_addresses import (
     resolve_in_thread,
     resolve_public,
 )
-from quarterdeck.machine.private_files import PRIVATE_FILE, open_private
+from quarterdeck.hub.auth.p256 import (
+    CURVE,
+    from_base64url,
+    key_in_file,
+    point,
+    sign,
+    to_base64url,
+)
 
 DELIVERY_SECONDS: Final = 15.0
 _MAX_RESPONSE_BYTES: Final = 2000
@@ -151,8 +153,6 @@ MAX_MESSAGE_BYTES: Final = 3000
 TOKEN_SECONDS: Final = 12 * 3600
 """The lifetime of a VAPID token; RFC 8292 allows up to a day."""
 
-_CURVE: Final = ec.SECP256R1()
-
 
 class KeyInvalid(Exception):
     """The keys of a subscription are not valid; `str()` is the reason."""
@@ -174,7 +174,7 @@ class Recipient:
         """
         try:
             public, secret = from_base64url(p256dh), from_base64url(auth)
-            ec.EllipticCurvePublicKey.from_encoded_point(_CURVE, public)
+            ec.EllipticCurvePublicKey.from_encoded_point(CURVE, public)
         except (ValueError, binascii.Error) as error:
             raise KeyInvalid("the keys of the subscription are not valid") from error
         if len(secret) != 16:
@@ -191,10 +191,10 @@ def encrypted(
 ) -> bytes:
     """Return the encrypted body; key and salt are random unless a test passes them."""
     assert len(message) <= MAX_MESSAGE_BYTES
-    private = private or ec.generate_private_key(_CURVE)
+    private = private or ec.generate_private_key(CURVE)
     salt = salt or secrets.token_bytes(16)
-    theirs = ec.EllipticCurvePublicKey.from_encoded_point(_CURVE, recipient.public)
-    ours = _point(private.public_key())
+    theirs = ec.EllipticCurvePublicKey.from_encoded_point(CURVE, recipient.public)
+    ours = point(private.public_key())
     shared = private.exchange(ec.ECDH(), theirs)
     info = b"WebPush: info\0" + recipient.public + ours
     key = _derived(shared, recipient.secret, info, 32)
@@ -217,16 +217,14 @@ class PushKey:
 
     def __init__(self, private: ec.EllipticCurvePrivateKey) -> None:
         self._private = private
-        self.public: Final = to_base64url(_point(private.public_key()))
+        self.public: Final = to_base64url(point(private.public_key()))
 
     def authorization(self, origin: str, subject: str, now: float) -> str:
         """Return the Authorization header for the push service at `origin`."""
         claims = {"aud": origin, "exp": int(now) + TOKEN_SECONDS, "sub": subject}
         parts = ({"typ": "JWT", "alg": "ES256"}, claims)
         text = ".".join(to_base64url(json.dumps(each).encode()) for each in parts)
-        signed = self._private.sign(text.encode(), ec.ECDSA(SHA256()))
-        r, s = decode_dss_signature(signed)
-        signature = to_base64url(r.to_bytes(32, "big") + s.to_bytes(32, "big"))
+        signature = to_base64url(sign(self._private, text.encode()))
         return f"vapid t={text}.{signature}, k={self.public}"
 
 
@@ -236,52 +234,5 @@ def push_key(path: Path) -> PushKey:
     Raises:
         StartRefused: if other users could read the file, or it does not hold a key.
     """
-    try:
-        private = _create_key(path)
-    except FileExistsError:
-        open_private(path)
-        private = _read_key(path)
-    except OSError as error:
-        raise StartRefused(
-            f"cannot write {path}: {error.strerror}", "check its permissions and the free space"
-        ) from error
-    return PushKey(private)
-
-
-def _create_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    file = os.open(path, flags, PRIVATE_FILE)
-    private = ec.generate_private_key(_CURVE)
-    number = private.private_numbers().private_value
-    try:
-        with os.fdopen(file, "w", encoding="ascii") as stream:
-            stream.write(to_base64url(number.to_bytes(32, "big")) + "\n")
-            stream.flush()
-            os.fsync(stream.fileno())
-    except OSError:
-        path.unlink(missing_ok=True)  # with half a key no later start would succeed
-        raise
-    return private
-
-
-def _read_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    try:
-        number = int.from_bytes(from_base64url(path.read_text(encoding="ascii").strip()), "big")
-        return ec.derive_private_key(number, _CURVE)
-    except ValueError as error:
-        remedy = f"remove it, then turn notifications on again on each device: rm {path}"
-        raise StartRefused(f"{path} does not hold a key", remedy) from error
-
-
-def _point(public: ec.EllipticCurvePublicKey) -> bytes:
-    return public.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
-
-
-def to_base64url(content: bytes) -> str:
-    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
-
-
-def from_base64url(text: str) -> bytes:
-    """Read base64url with or without padding; raises ValueError."""
-    plain = text.rstrip("=")
-    return base64.b64decode(plain + "=" * (-len(plain) % 4), altchars=b"-_", validate=True)
+    remedy = f"remove it, then turn notifications on again on each device: rm {path}"
+    return PushKey(key_in_file(path, remedy=remedy))

@@ -7,6 +7,11 @@ it (INV-8). The ring is filled in the step that publishes, so nothing falls betw
 and what is live (INV-2).
 
 `EncodedRun` is a run of events as bytes, with each way to write it made once.
+
+An event on its way to a client: `Stream.publish` of the host calls `SharedLog.on_published`, which
+wakes the streams that joined. Each then asks its `LogSubscription` (`subscription`) for the next
+run and sends it as server-sent events (`http/sse`); `web/src/data/stream.ts` reads them in the
+page.
 """
 
 from __future__ import annotations
@@ -27,6 +32,7 @@ from quarterdeck.errors import JsonInvalid
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.protocol import to_json
 from quarterdeck.runner import LogSource, PermissionView, RunnerApi
+from quarterdeck.storage import LogEpoch
 
 logger = logging.getLogger(__name__)
 
@@ -178,6 +184,11 @@ class SharedLog:
         self._unsubscribe()
 
     @property
+    def epoch(self) -> str:
+        """The epoch of its numbers."""
+        return self.prefix.rstrip(b"-").decode()
+
+    @property
     def was_closed(self) -> bool:
         """Whether its session was closed before the runner started."""
         return self._source.was_closed
@@ -277,6 +288,11 @@ class Logs:
         self._logs: dict[str | None, SharedLog] = {}
         self._host_state = (-1, b"")
 
+    @property
+    def log_epoch(self) -> LogEpoch:
+        """Of the numbers of sessions, which a log keeps as long as it does not go back."""
+        return self.runner.log_epoch()
+
     async def open(self, session_id: str | None) -> SharedLog:
         """Return the log of a session, or without one the host's; `release` it in the end.
 
@@ -287,7 +303,8 @@ class Logs:
         source = await self.runner.open_log(session_id)
         log = self._logs.get(session_id)
         if log is None or log.has_ended:
-            prefix = b"" if session_id is not None else b"%b-" % self.epoch.encode()
+            epoch = self.epoch if session_id is None else self.log_epoch.id
+            prefix = b"%b-" % epoch.encode()
             log = self._logs[session_id] = SharedLog(source, session_id, prefix)
         log.holders += 1
         return log

@@ -21,9 +21,8 @@ from msgspec.structs import replace
 
 from quarterdeck.errors import RequestRejected
 from quarterdeck.host import PermissionRequest
-from quarterdeck.policy import Call, assess_risk, read_call
-from quarterdeck.protocol import ToolCallFacts
-from quarterdeck.runner.permissions.decisions import (
+from quarterdeck.policy import Call, assess_risk
+from quarterdeck.runner.permissions.decision_index import (
     MOST_REASON,
     DecidedBy,
     IndexEntry,
@@ -260,17 +259,6 @@ class InspectedRequest:
         )
 
 
-def call_of(request: PermissionRequest, facts: ToolCallFacts) -> Call:
-    """Return the call of a request, read from all that the agent sent about it in this turn."""
-    tool_call: Any = request.tool_call
-    return read_call(
-        facts,
-        tool_call if isinstance(tool_call, Mapping) else {},
-        earlier=request.earlier,
-        open_calls=request.open_calls,
-    )
-
-
 def inspect_request(
     request: PermissionRequest,
     call: Call,
@@ -300,7 +288,7 @@ def inspect_request(
 
 
 def sent_outcome(outcome: Mapping[str, Any], by: DecidedBy) -> dict[str, Any]:
-    """Return what goes to the agent; what decided it, if it was no person, or why is with it."""
+    """Return what goes to the agent; `_meta` names a rule, a timeout, or a person's reason."""
     sent = dict(outcome)
     if by.kind == "policy":
         rule = "" if by.rule is UNSET else f": {by.rule}"
@@ -312,7 +300,7 @@ def sent_outcome(outcome: Mapping[str, Any], by: DecidedBy) -> dict[str, Any]:
     return sent
 
 
-def said_reason(outcome: Mapping[str, Any]) -> str:
+def reason_in_meta(outcome: Mapping[str, Any]) -> str:
     """Return the reason that a client put into the `_meta` of an outcome, "" if there is none.
 
     Raises:
@@ -330,7 +318,7 @@ def said_reason(outcome: Mapping[str, Any]) -> str:
     return reason
 
 
-def rejecting(options: Sequence[OptionView]) -> str | None:
+def rejecting_option(options: Sequence[OptionView]) -> str | None:
     """Return the option that refuses once; without one, or if it is not clear, it is cancelled."""
     if is_ambiguous(options):
         return None
@@ -345,7 +333,7 @@ def is_retry(entry: IndexEntry, by: DecidedBy, key: str | None) -> bool:
     return decided.device_id == by.device_id
 
 
-def winner(decision: RecordedDecision) -> dict[str, Any]:
+def recorded_answer(decision: RecordedDecision) -> dict[str, Any]:
     return {
         "requestId": decision.request_id,
         "outcome": decision.outcome,
@@ -354,6 +342,6 @@ def winner(decision: RecordedDecision) -> dict[str, Any]:
     }
 
 
-def gone(request_id: str) -> RequestRejected:
+def withdrawn_error(request_id: str) -> RequestRejected:
     message = f"request {request_id} was withdrawn: its turn was cancelled, or its agent ended"
     return RequestRejected("gone", message)

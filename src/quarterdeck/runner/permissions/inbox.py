@@ -1,9 +1,22 @@
-"""The permission inbox: what waits for a decision over all sessions, and how requests were decided.
+"""The permission inbox: pending requests of all sessions, and how requests were decided.
 
 A request takes one path, whatever decides it, and the log is the only truth about it:
 
     wire → examine (rules) → created [+ resolved] in the log → published → index, surfaces
     answer → claim → resolved in the log → stored → the agent → the reply to the device
+
+The same, by name; `host/requests/permissions` has the part before `examine`:
+
+    PermissionInbox.examine       the rules: `card.inspect_request`, then `policy.decide`
+    host/log/journal              stores and publishes the events
+    `permission-updated`          an event of the host's stream. `Runner._on_event` passes it to
+                                  `on_event` (index, expiry) and, as `RequestUpdated`, to the hub
+                                  (web push); `hub/streams` sends it to the page, where
+                                  `web/src/data/lists.ts` reads it
+    POST …/{id}/answer            `hub/api/requests`, then `RunnerApi.answer_permission`
+    PermissionInbox.answer        checks digest and option, waits until the answer is stored
+    Host.respond_permission       claims the request, emits `resolved`, releases the handler
+    host/requests/handlers        `_wait_for_answer` returns: `wire/requests` writes the response
 
 | state   | in the host's table | in the log       | left by                                    |
 | ------- | ------------------- | ---------------- | ------------------------------------------ |
@@ -34,7 +47,7 @@ import heapq
 import logging
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import anyio
 from msgspec import UNSET
@@ -43,44 +56,57 @@ from quarterdeck.errors import (
     AcpError,
     RequestRejected,
 )
-from quarterdeck.host import Ask, Decided, Host, PermissionRequest, Verdict
-from quarterdeck.policy import Call, Policy, decide
+from quarterdeck.host import Ask, Decided, Host, PermissionRequest, Verdict, call_of
+from quarterdeck.policy import PermissionPolicy, Policy, decide
 from quarterdeck.protocol import ERROR_CODES, Event, ToolCallFacts
 from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.runner.actor import Actor, not_found
 from quarterdeck.runner.permissions.card import (
     InspectedRequest,
     PermissionCard,
-    call_of,
     derived_from,
-    gone,
     inspect_request,
     is_retry,
-    rejecting,
-    said_reason,
+    reason_in_meta,
+    recorded_answer,
+    rejecting_option,
     sent_outcome,
-    winner,
+    withdrawn_error,
 )
-from quarterdeck.runner.permissions.decision_log import DecisionRecorder
-from quarterdeck.runner.permissions.decisions import (
+from quarterdeck.runner.permissions.context_policies import ContextPolicies
+from quarterdeck.runner.permissions.decision_index import (
     DecidedBy,
     DecisionIndex,
     RecordedDecision,
     decided_by_json,
 )
-from quarterdeck.runner.permissions.links import links_of
+from quarterdeck.runner.permissions.decision_recorder import DecisionRecorder
+from quarterdeck.runner.permissions.unstored_refusals import UnstoredRefusals, stored_or_failing
 from quarterdeck.runner.schema import now
-from quarterdeck.runner.tasks import IndependentTasks
+from quarterdeck.wire import IndependentTasks
 
 logger = logging.getLogger(__name__)
+
+_NOTHING_ALLOWED: Final = (
+    "the log cannot be written, so nothing can be allowed now; make room on the disk of the hub,"
+    " or reject the request, which works in any case"
+)
 
 
 class PermissionInbox:
     """All requests of all sessions, and their decisions."""
 
-    def __init__(self, index: DecisionIndex, policy: Policy) -> None:
+    def __init__(
+        self,
+        index: DecisionIndex,
+        policy: Policy,
+        context_policies: ContextPolicies,
+        refusals: UnstoredRefusals,
+    ) -> None:
         self.policy = policy
+        self._context_policies = context_policies
         self._index = index
+        self._refusals = refusals
         self._started_host: Host | None = None
         self._decisions: DecisionRecorder | None = None
         self._expiring: list[tuple[float, str]] = []
@@ -88,7 +114,9 @@ class PermissionInbox:
 
     async def start(self, host: Host, tasks: IndependentTasks) -> None:
         """Serve a host whose hook is `examine`; bring the index up to date with its log."""
-        self._started_host, self._decisions = host, DecisionRecorder(self._index, host)
+        self._started_host = host
+        self._decisions = DecisionRecorder(self._index, host, self._refusals.remove)
+        await self._context_policies.load()
         await self._decisions.start(tasks)
         tasks.start_soon(self._expire)
 
@@ -105,7 +133,7 @@ class PermissionInbox:
         try:
             inspected = inspect_request(
                 request,
-                _resolved(call_of(request, facts), request),
+                call_of(request, facts),
                 requested_at=now(),
                 expires_at=None if expiry is None else iso_seconds(time.time() + expiry),
             )
@@ -138,6 +166,25 @@ class PermissionInbox:
     def set_policy(self, policy: Policy) -> None:
         """Decide by other rules from now on, also what waits already."""
         self.policy = policy
+        self._decide_pending()
+
+    async def set_context_policy(
+        self, session_id: str, policy: PermissionPolicy, actor: Actor
+    ) -> None:
+        """Decide the requests of a session by a context policy as well, also what waits already.
+
+        Raises:
+            DatabaseFailed: if it cannot be stored: then it does not decide.
+        """
+        with anyio.CancelScope(shield=True):
+            await self._context_policies.set(session_id, policy, actor.id)
+        self._decide_pending()
+
+    def forget_session(self, session_id: str) -> None:
+        """Drop the context policy of a session that is deleted."""
+        self._context_policies.forget(session_id)
+
+    def _decide_pending(self) -> None:
         for request in self._host.pending_permissions():
             inspected: InspectedRequest | None = request.hook_data
             decided = None if inspected is None else self._by_policy(inspected)
@@ -149,7 +196,8 @@ class PermissionInbox:
         card = inspected.card
         agent = None if card.agent is UNSET else card.agent
         try:
-            decided = decide(self.policy, inspected.call, workspace=card.cwd, agent=agent)
+            policy = self._context_policies.with_owner(self.policy, card.session_id)
+            decided = decide(policy, inspected.call, workspace=card.cwd, agent=agent)
         except Exception as error:  # noqa: BLE001 - what an agent sent, in any shape
             self._host.diagnose(
                 "error",
@@ -161,7 +209,7 @@ class PermissionInbox:
             return None
         by = DecidedBy(kind="policy", rule=decided.rule or "")
         if decided.decision == "deny":
-            return rejecting(card.options), by
+            return rejecting_option(card.options), by
         if decided.decision == "allow" and not card.is_ambiguous:
             allowing = [each for each in card.options if each.kind == "allow_once"]
             if allowing:  # else a person has to choose for how long
@@ -216,10 +264,17 @@ class PermissionInbox:
             message = "the request has changed since it was shown; review it again"
             raise RequestRejected("stale", message, data={"digest": inspected.card.digest})
         outcome = sent_outcome(inspected.outcome(option_id), by)
+        is_refusal = request.is_refused_by(outcome)
+        if not is_refusal and not self._host.is_healthy:
+            raise RequestRejected("unavailable", _NOTHING_ALLOWED)
         facts = _decided_now(by, inspected.card.digest, key)
         stored = self._host.respond_permission(request_id, outcome, by=facts)
         with anyio.CancelScope(shield=True):
-            await stored
+            if not is_refusal:
+                await stored
+            elif not await stored_or_failing(self._host, self._host.settled):
+                entry = self._recorder.unstored(request_id, request.options, outcome, facts)
+                return self._refusals.add(entry, outcome, facts).decision
         return await self._decision(request_id, by, key, is_winner=True)
 
     def _decide(self, inspected: InspectedRequest, option_id: str | None, by: DecidedBy) -> None:
@@ -235,16 +290,16 @@ class PermissionInbox:
         self, request_id: str, by: DecidedBy, key: str | None, *, is_winner: bool = False
     ) -> RecordedDecision:
         """Return a decision to the device that made it; refuse all others."""
-        entry = await self._recorder.find(request_id)
+        entry = self._refusals.get(request_id) or await self._recorder.find(request_id)
         if entry is None:
             raise not_found(f"request {request_id!r}", "GET /api/permissions lists pending ones")
         decision = entry.decision
         if is_winner or (decision.state == "answered" and is_retry(entry, by, key)):
             return decision
         if decision.state != "answered":
-            raise gone(request_id)
+            raise withdrawn_error(request_id)
         message = f"request {request_id} was already answered; data contains the answer that counts"
-        raise RequestRejected("already-answered", message, data=winner(decision))
+        raise RequestRejected("already-answered", message, data=recorded_answer(decision))
 
     async def answer_outcome(
         self, request_id: str, outcome: Mapping[str, Any], actor: Actor
@@ -258,7 +313,7 @@ class PermissionInbox:
             if request_id.startswith("elic-"):
                 await self.answer_elicitation(request_id, outcome, by=self.decider(actor))
             else:
-                by = self.decider(actor, said_reason(outcome))
+                by = self.decider(actor, reason_in_meta(outcome))
                 await self.answer(request_id, _chosen(outcome), by=by)
         except RequestRejected as error:
             is_invalid = error.code == "quarterdeck/invalid"
@@ -280,7 +335,7 @@ class PermissionInbox:
                 f"elicitation {request_id!r}", "GET /api/elicitations lists pending ones"
             )
         if elicitation.status == "superseded":
-            raise gone(request_id)
+            raise withdrawn_error(request_id)
         if elicitation.status == "answered":
             message = f"elicitation {request_id} was already answered"
             raise RequestRejected("already-answered", message)
@@ -319,7 +374,9 @@ class PermissionInbox:
                 request = self._host.pending_permission(request_id)
                 if request is not None and request.hook_data is not None:
                     options = request.hook_data.card.options
-                    self._decide(request.hook_data, rejecting(options), DecidedBy(kind="expiry"))
+                    self._decide(
+                        request.hook_data, rejecting_option(options), DecidedBy(kind="expiry")
+                    )
 
     async def decisions(
         self, *, before: int | None, session_id: str | None, limit: int
@@ -348,11 +405,6 @@ def _decided_now(
         **{name: value for name, value in more.items() if value is not None},
         "at": now(),
     }
-
-
-def _resolved(call: Call, request: PermissionRequest) -> Call:
-    """Return a call with what its paths lead to."""
-    return call.with_links(links_of(call.named_paths, request.in_session.folders.cwd))
 
 
 def _tool_call_facts(request: PermissionRequest) -> ToolCallFacts:

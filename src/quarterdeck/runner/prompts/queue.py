@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -23,14 +24,14 @@ from quarterdeck.errors import (
     AcpError,
     DatabaseFailed,
     EventInvalid,
+    LogDamaged,
     QuarterdeckError,
     RequestRejected,
     RpcError,
 )
 from quarterdeck.host import Host
-from quarterdeck.protocol import ERROR_CODES, Event, decode_event
+from quarterdeck.protocol import ERROR_CODES, Event, decode_event, has_ended
 from quarterdeck.runner.actor import Actor, not_found
-from quarterdeck.runner.prompts.changes import QueueChanges
 from quarterdeck.runner.prompts.store import (
     PromptEntry,
     PromptError,
@@ -38,12 +39,13 @@ from quarterdeck.runner.prompts.store import (
     PromptRow,
     PromptState,
     PromptStore,
+    QueueChanges,
     deleted_prompt,
+    is_settled,
 )
 from quarterdeck.runner.sessions.manager import HostCondition, SessionManager
-from quarterdeck.runner.tasks import IndependentTasks
 from quarterdeck.storage import Storage
-from quarterdeck.wire import background_tasks
+from quarterdeck.wire import IndependentTasks, background_tasks
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +55,6 @@ BUSY_SECONDS: Final = 0.05
 """Until a session is tried again that is busy with something that no status shows."""
 PARKING_SECONDS: Final = 2.0
 """That turns have to end when the hub does."""
-_ENDED: Final = ("closed", "deleted")
 _BUSY: Final = (ERROR_CODES["prompt_in_flight"], ERROR_CODES["config_invalid"])
 _STOPPED: Final = PromptError(
     code="quarterdeck/interrupted",
@@ -130,7 +131,7 @@ class PromptQueue:
         if known is not None:
             return known.entry
         session = self._manager.session(session_id)
-        if session.status in _ENDED:
+        if has_ended(session.status):
             message = f"session {session_id} is {session.status}; reopen it first"
             raise AcpError(ERROR_CODES["session_closed"], message)
         row, is_new = await self._store.add(session_id, key, blocks, mode, by)
@@ -174,7 +175,7 @@ class PromptQueue:
             row = await self._store.find(session_id, key)
             if row is None:
                 return deleted_prompt(session_id, key)
-            if row.entry.state not in ("queued", "running"):
+            if is_settled(row.entry.state):
                 return row.entry
             await changed.wait()
 
@@ -239,7 +240,7 @@ class PromptQueue:
         """Store that a prompt could not be run; a session that has ended runs no others."""
         session = self._host.get_session(row.entry.session_id)
         facts = _facts(error)
-        if session is None or session.status in _ENDED:
+        if session is None or has_ended(session.status):
             await self._write(row, lambda: self._store.cancel_all(row.entry.session_id, facts))
         else:
             await self._write(row, lambda: self._store.end(row.id, "failed", error=facts))
@@ -359,7 +360,7 @@ async def settle_left_prompts(storage: Storage, store: PromptStore) -> None:
 async def _settle(storage: Storage, store: PromptStore, row: PromptRow, after: int) -> None:
     seq: int | None = None
     ended: Mapping[str, Any] | None = None
-    async for event in _stored(storage, row.entry.session_id, after):
+    async for event in _readable(storage, row.entry.session_id, after):
         if seq is None and begins(event, row.entry.key):
             seq = event.seq
         elif seq is not None and event.type == "prompt-finished":
@@ -392,6 +393,13 @@ def outcome_of(
         facts = PromptError(code="acpjs/agent-error", message=str(failure.get("message")))
         return "failed", reason, facts
     return "cancelled" if reason == "cancelled" else "done", reason, None
+
+
+async def _readable(storage: Storage, session_id: str, after: int) -> AsyncIterator[Event]:
+    """Iterate over the events of a log up to the first that is damaged."""
+    with suppress(LogDamaged):  # the log reports it
+        async for event in _stored(storage, session_id, after):
+            yield event
 
 
 async def _stored(storage: Storage, session_id: str, after: int) -> AsyncIterator[Event]:

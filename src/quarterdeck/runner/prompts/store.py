@@ -1,4 +1,4 @@
-"""The prompts in runner.db: `PromptStore`, one method per transaction; and the `_meta` of a prompt.
+"""The prompts in runner.db: `PromptStore`, one method per transaction; `QueueChanges`; `_meta`.
 
     queued → running → done | failed | cancelled | interrupted
     queued → cancelled
@@ -9,15 +9,20 @@ happens between two transactions.
 Agents may read commands from the `_meta` of a prompt, such as one to allow all calls. A device that
 may choose modes may send it. It is removed from the prompts of others, and a diagnostic reports
 that.
+
+`QueueChanges` notifies subscribers that the prompt queue of a session has changed. A notification
+does not carry the queue: subscribers read it. Each change has a number, so that a subscriber
+notices what it missed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Sequence
-from typing import Any, Final, Literal, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal, TypeAlias, assert_never
 
+import anyio
 from msgspec import UNSET, Struct, UnsetType
 
 from quarterdeck.errors import RequestRejected
@@ -29,6 +34,19 @@ from quarterdeck.runner.schema import column_of, id_of_column, now
 from quarterdeck.storage.database import Database
 
 PromptState: TypeAlias = Literal["queued", "running", "done", "failed", "cancelled", "interrupted"]
+
+
+def is_settled(state: PromptState) -> bool:
+    """Return whether a prompt is neither queued nor running."""
+    match state:
+        case "queued" | "running":
+            return False
+        case "done" | "failed" | "cancelled" | "interrupted":
+            return True
+        case _:
+            assert_never(state)
+
+
 PromptMode: TypeAlias = Literal["queue", "interrupt"]
 MOST_QUEUED: Final = 100
 """Prompts that may wait in one session."""
@@ -441,3 +459,25 @@ def _without_meta(value: Any) -> Any:
         else:
             copy.extend(map(begin, given))
     return whole
+
+
+OnChange = Callable[[str, int], None]
+
+
+class QueueChanges:
+    """Counts the changes of each queue."""
+
+    def __init__(self, on_change: OnChange | None = None) -> None:
+        """`on_change` is called with the session and the number of each change."""
+        self._changes: dict[str, int] = {}
+        self._on_change = on_change
+        self.next = anyio.Event()
+        """Set at the next change, then replaced by another."""
+
+    def changed(self, session_id: str) -> None:
+        """Note that a prompt of this session was added, changed, started or ended."""
+        number = self._changes[session_id] = self._changes.get(session_id, 0) + 1
+        self.next.set()
+        self.next = anyio.Event()
+        if self._on_change is not None:
+            self._on_change(session_id, number)

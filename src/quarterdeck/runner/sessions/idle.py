@@ -11,20 +11,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, assert_never
 
 import anyio
 
 from quarterdeck.errors import QuarterdeckError
 from quarterdeck.host import Host
-from quarterdeck.protocol import AgentSnapshotWire, SessionSnapshotWire
+from quarterdeck.protocol import AgentSnapshotWire, SessionSnapshotWire, SessionStatus
 from quarterdeck.runner.prompts.queue import PromptQueue
 from quarterdeck.runner.sessions.manager import SessionManager
 
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 30.0
-_RESTING: Final = ("active", "disconnected", "closed", "deleted")
 
 
 @dataclass
@@ -83,7 +82,7 @@ class IdleAgents:
         waiting |= {each.agent_id for each in self._host.pending_elicitations()}
         is_working = (
             agent.status != "ready"
-            or any(each.status not in _RESTING for each in sessions)
+            or any(not _is_resting(each.status) for each in sessions)
             or any(self._prompts.is_busy(each.session_id) for each in sessions)
             or agent.agent_id in waiting
         )
@@ -97,3 +96,13 @@ class IdleAgents:
 
     def _sessions(self, agent: AgentSnapshotWire) -> list[SessionSnapshotWire]:
         return [each for each in self._host.get_sessions() if each.agent_id == agent.agent_id]
+
+
+def _is_resting(status: SessionStatus) -> bool:
+    match status:
+        case "active" | "disconnected" | "closed" | "deleted":
+            return True
+        case "creating" | "prompting" | "resuming":
+            return False
+        case _:
+            assert_never(status)

@@ -22,26 +22,35 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import anyio
 from msgspec import UNSET
 
-from quarterdeck.agents import KnownAgents
-from quarterdeck.errors import AcpError, DatabaseFailed, RequestRejected, RpcError, StorageFailed
+from quarterdeck.errors import (
+    AcpError,
+    DatabaseFailed,
+    LogDamaged,
+    RequestRejected,
+    RpcError,
+    StorageFailed,
+)
 from quarterdeck.host import Host, resolve_agent_definition
 from quarterdeck.protocol import (
     ERROR_CODES,
     AgentDefinition,
     AgentSnapshotWire,
+    AgentStatus,
     Event,
     SessionSnapshotWire,
 )
 from quarterdeck.runner.agent_definitions import Definitions
-from quarterdeck.runner.prompts.changes import QueueChanges
+from quarterdeck.runner.confinement import AgentConfinement
+from quarterdeck.runner.prompts.store import QueueChanges
 from quarterdeck.runner.sessions.catalogue import SessionCatalogue, SessionOverview
 from quarterdeck.runner.store import RunnerStore
-from quarterdeck.runner.tasks import IndependentTasks
+from quarterdeck.storage import Storage
+from quarterdeck.wire import IndependentTasks
 
 logger = logging.getLogger(__name__)
 
@@ -75,9 +84,7 @@ SETTLING_SECONDS: Final = 60.0
 """The longest wait for an agent that is starting, or a session that is being opened."""
 GONE_SECONDS: Final = 5.0
 """The longest time between the end of a session's agent and the status that reports it."""
-_STARTING: Final = ("spawning", "initializing", "restarting")
 _NEVER_RAN: Final = ("spawn-failed", "initialize-failed")
-_WORKING: Final = ("active", "prompting")
 
 
 class _Shared:
@@ -96,19 +103,21 @@ class SessionManager:
         self,
         host: Host,
         store: RunnerStore,
-        known: KnownAgents,
+        confinement: AgentConfinement,
         condition: HostCondition,
         catalogue: SessionCatalogue,
         changes: QueueChanges,
     ) -> None:
-        self.known = known
+        self.known = known = confinement.known
         self._catalogue = catalogue
         self._changes = changes
         self._store = store
         self._host = host
         self._definitions = Definitions(host, store.definitions, known)
         self._condition = condition
+        self._confinement = confinement
         self._names: dict[str, str] = {}  # definition ids by agent ids
+        self._workspaces: dict[str, str] = {}  # of sandboxed agents, by agent ids
         self._shared: dict[str, _Shared] = {}
         self._uses: dict[str, int] = {}  # how often each agent was needed
         self._leaving: dict[str, str] = {}  # definition ids of agents that are being stopped
@@ -133,8 +142,8 @@ class SessionManager:
 
     # ---- agents --------------------------------------------------------------------------------
 
-    async def start_agent(self, name: str) -> AgentSnapshotWire:
-        """Return the agent of a name, started if it does not run.
+    async def start_agent(self, name: str, workspace: str | None = None) -> AgentSnapshotWire:
+        """Return the agent of a name, started if it does not run; a sandboxed one per workspace.
 
         Raises:
             RequestRejected: if there is no such name.
@@ -142,9 +151,17 @@ class SessionManager:
         """
         definition = self._definitions.get(name)
         agent: AgentSnapshotWire = await self.once(
-            f"agent {name}", lambda: self._running(name, definition)
+            f"agent {name} in {workspace}", lambda: self._running(name, definition, workspace)
         )
         return agent
+
+    async def agent_for(self, agent_id: str, cwd: str) -> str:
+        """Return the process for a session in a folder: another one if that must be sandboxed."""
+        name = self._names.get(agent_id)
+        workspace = self._confinement.workspace(name, cwd)
+        if name is None or workspace == self._workspaces.get(agent_id):
+            return agent_id
+        return (await self.start_agent(name, workspace)).agent_id
 
     async def register_agent(
         self, definition: Mapping[str, Any] | AgentDefinition
@@ -177,6 +194,7 @@ class SessionManager:
     async def dispose_agent(self, agent_id: str) -> None:
         await self._host.dispose_agent(agent_id)
         self._names.pop(agent_id, None)
+        self._workspaces.pop(agent_id, None)
         self._uses.pop(agent_id, None)
 
     # ---- idle agents ---------------------------------------------------------------------------
@@ -206,15 +224,20 @@ class SessionManager:
             del self._leaving[agent_id]
             self._condition.notify()
 
-    async def _running(self, name: str, definition: AgentDefinition) -> AgentSnapshotWire:
+    async def _running(
+        self, name: str, definition: AgentDefinition, workspace: str | None
+    ) -> AgentSnapshotWire:
         await self._condition.wait_for(lambda: name not in self._leaving.values())
-        for agent_id in [each for each, of in self._names.items() if of == name]:
+        running = [each for each, of in self._names.items() if of == name]
+        for agent_id in [each for each in running if self._workspaces.get(each) == workspace]:
             agent = await self._settled_agent(agent_id)
             if agent is not None and agent.status == "ready":
                 self._uses[agent_id] = self.uses(agent_id) + 1
                 return agent
             await self.dispose_agent(agent_id)
-        agent = await self._spawned(definition)
+        agent = await self._spawned(self._confinement.for_workspace(definition, workspace))
+        if workspace is not None:
+            self._workspaces[agent.agent_id] = workspace
         await self._definitions.note(definition)
         return agent
 
@@ -249,7 +272,7 @@ class SessionManager:
     async def _settled_agent(self, agent_id: str) -> AgentSnapshotWire | None:
         def is_settled() -> bool:
             agent = self._host.get_agent(agent_id)
-            return agent is None or agent.status not in _STARTING
+            return agent is None or not _is_starting(agent.status)
 
         with anyio.move_on_after(SETTLING_SECONDS):
             await self._condition.wait_for(is_settled)
@@ -277,14 +300,18 @@ class SessionManager:
             AcpError: if its agent cannot be started, or refuses.
         """
         session = await self._settled_session(session_id)
-        if session.status in _WORKING:
-            if session.agent_id is not UNSET:
-                self._uses[session.agent_id] = self.uses(session.agent_id) + 1
-            return session
-        if session.status != "disconnected":
-            raise _closed(session)
-        await self.once(f"session {session_id}", lambda: self._open_again(session_id))
-        return self.session(session_id)
+        match session.status:
+            case "active" | "prompting":
+                if session.agent_id is not UNSET:
+                    self._uses[session.agent_id] = self.uses(session.agent_id) + 1
+                return session
+            case "disconnected":
+                await self.once(f"session {session_id}", lambda: self._open_again(session_id))
+                return self.session(session_id)
+            case "creating" | "resuming" | "closed" | "deleted":
+                raise _closed(session)
+            case _:
+                assert_never(session.status)
 
     async def _settled_session(self, session_id: str) -> SessionSnapshotWire:
         def is_settled() -> bool:
@@ -305,7 +332,8 @@ class SessionManager:
                 f"the agent of session {session_id} is unknown; name one when you load the session"
             )
             raise RequestRejected("not-startable", message)
-        agent = await self.start_agent(name)
+        workspace = self._confinement.workspace(name, session.cwd)
+        agent = await self.start_agent(name, workspace)
         try:
             await self._reopen(agent, session_id, name)
         except AcpError as error:
@@ -314,7 +342,7 @@ class SessionManager:
             # Sessions report the end of their agent first; its own status follows a moment later.
             with anyio.move_on_after(GONE_SECONDS):
                 await self._condition.wait_for(lambda: not self._is_ready(agent.agent_id))
-            await self._reopen(await self.start_agent(name), session_id, name)
+            await self._reopen(await self.start_agent(name, workspace), session_id, name)
 
     def _is_ready(self, agent_id: str) -> bool:
         agent = self._host.get_agent(agent_id)
@@ -322,7 +350,7 @@ class SessionManager:
 
     async def _reopen(self, agent: AgentSnapshotWire, session_id: str, name: str) -> None:
         session = await self._settled_session(session_id)
-        if session.status in _WORKING:
+        if session.status in ("active", "prompting"):
             return  # an agent that was restarted resumes what it had by itself
         params: dict[str, Any] = {
             "cwd": session.cwd,
@@ -421,7 +449,7 @@ class SessionManager:
         metas = await storage.sessions()
         deleted = {meta.session_id for meta in metas if meta.lifecycle == "deleted"}
         for session_id in deleted:
-            if await storage.read(session_id, 0, 1):
+            if await _has_events(storage, session_id):
                 await storage.delete_events(session_id)
         left = deleted & await self._store.sessions()
         if left:
@@ -431,6 +459,16 @@ class SessionManager:
         await self._store.forget_sessions(session_ids)
         for session_id in session_ids:
             self._changes.changed(session_id)
+
+
+def _is_starting(status: AgentStatus) -> bool:
+    match status:
+        case "spawning" | "initializing" | "restarting":
+            return True
+        case "ready" | "exited":
+            return False
+        case _:
+            assert_never(status)
 
 
 def _closed(session: SessionSnapshotWire | SessionOverview) -> AcpError:
@@ -463,3 +501,10 @@ def _again(failure: Exception) -> Exception:
         facts = {"data": failure.data, "retryable": failure.retryable}
         return AcpError(failure.code, failure.message, **facts)
     return failure
+
+
+async def _has_events(storage: Storage, session_id: str) -> bool:
+    try:
+        return bool(await storage.read(session_id, 0, 1))
+    except LogDamaged:
+        return True

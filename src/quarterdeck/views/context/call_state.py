@@ -54,10 +54,11 @@ class NamedToolCall(NamedCall):
         if self.learn(facts, more):
             self._store_terminals()
         self.raw_output = facts.raw_output
-        if facts.status is not None and not self.is_done:
-            if facts.status == "in_progress" and self.status != facts.status:
+        status = facts.status
+        if status is not None and not self.is_done:
+            if status == "in_progress" and self.status != status:
                 self.started_at = ts
-            self.status = facts.status
+            self.status = status
             self.is_done = facts.is_final
 
     def _store_terminals(self) -> None:

@@ -107,23 +107,24 @@ class ToolCallProjector:
         """Apply an announcement or an update of a call."""
         call_id = payload["toolCallId"]
         call = self._find(call_id) if is_announcement else self._open.get(call_id)
-        ended_in = self._ended.get(call_id) if call is None else None
-        if ended_in is not None and (not is_announcement or ended_in == self._turn):
-            self._fold_silently(call_id, payload, is_announcement=is_announcement)
-            return
-        facts = None if call is None else call.facts
-        if facts is None or is_announcement:
-            facts = announced(facts, payload, self._turn)
+        if call is None:
+            ended_in = self._ended.get(call_id)
+            if ended_in is not None and (not is_announcement or ended_in == self._turn):
+                self._fold_silently(call_id, payload, is_announcement=is_announcement)
+                return
+            facts = announced(None, payload, self._turn)
+            call = self._begin(call_id)
+        elif is_announcement:
+            facts = announced(call.facts, payload, self._turn)
         else:
-            facts = updated(facts, payload)
-        call = call or self._begin(call_id)
+            facts = updated(call.facts, payload)
         if more:
             self._take_terminal(more.get("_meta"))
         is_first = not call.name
         call.take(facts, more, self._numbering.ts)
         if is_first:
             self._start(call)
-        if "quarterdeck" not in more:  # the host's own updates are no input being written
+        if call.content and "quarterdeck" not in more:  # else it is the host's own update
             self._emit_arguments(call)
         self._emit_progress(call)
 

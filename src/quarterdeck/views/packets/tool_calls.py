@@ -123,11 +123,11 @@ class PacketToolCall:
         before, self._facts = self._facts or _NOTHING, facts
         # An empty list is written as one if the agent sent it, and as null if it sent none; in a
         # permission request it only means that the agent does not repeat the list.
-        if facts.content is not before.content or _is_emptied(facts.content, payload, "content"):
-            self._keep(_whole_content(facts.content))
-        is_emptied = _is_emptied(facts.locations, payload, "locations")
-        if facts.locations is not before.locations or is_emptied:
-            self._locations = whole_locations(list(facts.locations))
+        content, locations = facts.content, facts.locations
+        if content is not before.content or (not content and payload.get("content") == []):
+            self._keep(_whole_content(content))
+        if locations is not before.locations or (not locations and payload.get("locations") == []):
+            self._locations = whole_locations(list(locations))
         if facts.status in _STATUSES:
             self.status = facts.status
 
@@ -176,12 +176,10 @@ class PacketToolCall:
         return resolve_name(facts.title, raw_input, facts.kind or "")
 
 
-def _is_emptied(kept: tuple[Any, ...], payload: Mapping[str, Any], field: str) -> bool:
-    return not kept and isinstance(payload.get(field), list)
-
-
 def _whole_content(items: Iterable[Any]) -> list[Json]:
     """Complete the items that packets have; terminals are replaced when the call ends."""
+    if not items:
+        return []
     whole = [
         item if item.get("type") == "terminal" else whole_item(item)
         for item in items

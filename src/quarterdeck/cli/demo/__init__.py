@@ -1,3 +1,0 @@
-"""`quarterdeck demo`: with a hub, or without."""
-
-__all__: list[str] = []

@@ -1,0 +1,310 @@
+"""How the patterns of a rule allow and deny a command line; pure.
+
+To allow, every command of the strict reading must match a pattern. What a pattern does not show is
+not allowed by its wildcards:
+
+- a word that acts, such as `--output=FILE` of `git diff`, must be spelled by the pattern
+  (`quarterdeck.policy.acting`);
+- a program that runs another one needs a pattern that names the other one, or one that allows it;
+- an assignment must be harmless (`quarterdeck.policy.harmless`), or spelled in front;
+- a command that changes how the shell reads what follows (`alias`, `source`, `export`) must be
+  spelled from beginning to end;
+- a shell or an interpreter that reads its program from a pipe is never allowed by a wildcard;
+- files that output is written to need a rule for writing.
+
+To deny, commands are found wherever they might run, also behind `sudo`, `env` or `sh -c`, and a
+line that was not read completely, but may match, needs a person.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Final, Literal, TypeAlias
+
+from quarterdeck.policy.acting import acting_words, canonical_program, spells
+from quarterdeck.policy.command_line import CommandLine
+from quarterdeck.policy.globs import CommandPattern, command_pattern, matches_text, relative_path
+from quarterdeck.policy.harmless import is_harmless_assignment, without_wrapper
+from quarterdeck.policy.simple_command import SHELLS, SimpleCommand, names, program_of
+from quarterdeck.policy.strict_reading import KEYWORDS, read_strictly
+from quarterdeck.policy.wrappers import (
+    all_commands,
+    inner_commands,
+    is_shell,
+    may_run_another,
+    shell_text,
+    unwrapped,
+)
+
+Denial: TypeAlias = Literal["deny", "ask"]
+WriteCheck: TypeAlias = Callable[[Sequence[str]], bool]
+"""Whether a rule allows, or denies, writing to some files."""
+
+_PROGRAM: Final = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+-]*|\[|:")
+_ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
+_SPELLED_WHOLE: Final = names(
+    """. source alias unalias export unset set shopt setopt unsetopt emulate enable disable hash
+    unhash rehash trap autoload functions zmodload zstyle zle zcompile zparseopts vared sched
+    bindkey bind compgen complete compopt mapfile readarray history fc umask ulimit popd dirs
+    global chroot nsenter unshare"""
+)
+_MOVES: Final = frozenset({"cd", "pushd", "chdir"})
+_FEEDERS: Final = frozenset({"xargs", "parallel"})
+_INTERPRETERS: Final = names(
+    """python pypy node deno bun perl ruby php lua tclsh osascript Rscript R julia ghci irb"""
+)
+"""Programs that run their input if no argument names a file."""
+_RUN_INPUT: Final = names("""psql mysql sqlite3 ed ex ssh at batch gdb ftp sftp su""")
+"""Programs that run commands of their input, whatever their arguments are."""
+_NO_FILE: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
+_UNSEEN: Final = "\x00"
+"""Stands for arguments that a command gets when it runs."""
+_DEEPEST: Final = 4  # programs that run each other
+_MOST_ALLOWED: Final = 64  # commands of a line that is allowed
+_MOST_DENIED: Final = 256  # commands that are compared with rules that deny
+
+
+# ---- allow -----------------------------------------------------------------------------------
+
+
+def allows_line(
+    patterns: Sequence[str], line: CommandLine, workspace: str, may_write: WriteCheck
+) -> bool:
+    """Return whether every command of a line is allowed by one of the patterns."""
+    commands = line.understood
+    if not commands or len(commands) > _MOST_ALLOWED:
+        return False
+    # After a change of folder it is not known what a relative path is relative to.
+    if any(map(_changes_folder, commands)) and any(command.writes for command in commands):
+        return False
+    judge = _Judge(_pattern_index(tuple(patterns)), workspace, may_write)
+    return all(judge.allows(command) for command in commands)
+
+
+def _changes_folder(command: SimpleCommand) -> bool:
+    words: Sequence[str] | None = command.words
+    while words:
+        if words[0] in _MOVES or words[0] == "popd":
+            return True
+        words = without_wrapper(words)
+    return False
+
+
+class _PatternIndex:
+    """The patterns of rules that allow, by the program that they name."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._named: dict[str, Sequence[CommandPattern]] = {}
+        self._others: list[CommandPattern] = []
+        for text in patterns:
+            pattern = command_pattern(text)
+            if pattern.program is None:
+                self._others.append(pattern)
+            else:
+                known = self._named.get(pattern.program, ())
+                self._named[pattern.program] = (*known, pattern)
+
+    def matching(self, words: Sequence[str]) -> Iterator[CommandPattern]:
+        program = words[0]
+        unversioned = program.rstrip("0123456789.")
+        candidates = self._named.get(program, ())
+        if unversioned != program:
+            candidates = (*candidates, *self._named.get(unversioned, ()))
+        for patterns in (candidates, self._others):
+            for pattern in patterns:
+                if pattern.matches(words):
+                    yield pattern
+
+
+@lru_cache(maxsize=256)
+def _pattern_index(patterns: tuple[str, ...]) -> _PatternIndex:
+    return _PatternIndex(patterns)
+
+
+class _Judge:
+    """Decides about commands one by one, with the patterns of the rules that allow."""
+
+    def __init__(self, patterns: _PatternIndex, workspace: str, may_write: WriteCheck) -> None:
+        self._patterns = patterns
+        self._workspace = workspace
+        self._may_write = may_write
+
+    def allows(self, command: SimpleCommand, depth: int = 0) -> bool:
+        words = command.words
+        if depth > _DEEPEST or _PROGRAM.fullmatch(words[0]) is None:
+            return False
+        if words[0] in KEYWORDS and words[0] != "time":
+            return False
+        written = (*command.writes, *_operands_written(command))
+        if written and not self._may_write(written):
+            return False
+        if words[0] == "export" and words[1:] and all(map(is_harmless_assignment, words[1:])):
+            return True
+        inner = without_wrapper(words)
+        if inner is not None and self.allows(_with_words(command, inner), depth + 1):
+            return True
+        matching = [each for each in self._patterns.matching(words) if _assigns(each, command)]
+        if not matching or any(each.is_exact for each in matching):
+            return bool(matching)
+        return self._is_harmless(command) and self._is_spelled(matching, command, depth)
+
+    def _is_harmless(self, command: SimpleCommand) -> bool:
+        """Return whether wildcards may allow a command at all."""
+        if program_of(command) in _SPELLED_WHOLE or _runs_input(command):
+            return False
+        return command.words[0] not in _MOVES or self._stays(command)
+
+    def _is_spelled(
+        self, matching: Sequence[CommandPattern], command: SimpleCommand, depth: int
+    ) -> bool:
+        """Return whether a pattern names what acts, and what the command runs."""
+        acting = acting_words(command.words, has_open_word=command.has_open_word)
+        inside = list(_commands_inside(command)) if may_run_another(command) else ()
+        return any(
+            all(spells(pattern.text, each) for each in acting)
+            and all(self._allows_inner(pattern, inner, depth) for inner in inside)
+            for pattern in matching
+        )
+
+    def _allows_inner(
+        self, pattern: CommandPattern, inner: SimpleCommand | None, depth: int
+    ) -> bool:
+        """Decide about a command that another one runs; None is one that is not understood."""
+        if inner is None or inner.is_dynamic:
+            return False
+        words = tuple(word for word in inner.words if word != _UNSEEN)
+        if spells(pattern.text, (words[0],)):
+            acting = acting_words(words, has_open_word=inner.has_open_word)
+            return all(spells(pattern.text, each) for each in acting)
+        return self.allows(inner, depth + 1)
+
+    def _stays(self, command: SimpleCommand) -> bool:
+        """Return whether a change of folder stays in the workspace."""
+        if len(command.words) != 2 or command.has_open_word:
+            return False
+        target = command.words[1]
+        if not target or target.startswith("-") or re.search(r"[*?\[]", target) is not None:
+            return False
+        if ".." in target.split("/"):
+            return False
+        return is_inside(target, self._workspace)
+
+
+def is_inside(folder: str, workspace: str) -> bool:
+    """Return whether a folder is the workspace or in it, by the text of its path."""
+    return not relative_path(f"{folder}/x", workspace).startswith("/")
+
+
+def _with_words(command: SimpleCommand, words: Sequence[str]) -> SimpleCommand:
+    return SimpleCommand(
+        tuple(words),
+        command.assignments,
+        is_piped=command.is_piped,
+        has_open_word=command.has_open_word,
+    )
+
+
+def _assigns(pattern: CommandPattern, command: SimpleCommand) -> bool:
+    """Return whether a pattern spells the assignments of a command that are not harmless."""
+    if not command.assignments:
+        return not pattern.assignments
+    others = [each for each in command.assignments if not is_harmless_assignment(each)]
+    given = frozenset(command.assignments)
+    return pattern.assignments.issuperset(others) and pattern.assignments <= given
+
+
+def _operands_written(command: SimpleCommand) -> Iterator[str]:
+    """Yield the files that a command writes because they are its arguments."""
+    if program_of(command) == "tee":
+        for word in command.words[1:]:
+            if not word.startswith("-") and word not in _NO_FILE:
+                yield word
+
+
+def _runs_input(command: SimpleCommand) -> bool:
+    """Return whether a command runs text that it reads from another one or from the line."""
+    if not command.is_piped and not command.is_given:
+        return False
+    for program, arguments in unwrapped(command):
+        name = canonical_program(program)
+        if program in SHELLS or name in _RUN_INPUT:
+            return True
+        if name in _INTERPRETERS and all(word.startswith("-") for word in arguments):
+            return True
+        if name in _INTERPRETERS and "-" in arguments:
+            return True
+    return False
+
+
+def _commands_inside(command: SimpleCommand) -> Iterator[SimpleCommand | None]:
+    """Yield the commands that a command runs; None for what is not understood."""
+    program, arguments = program_of(command), command.words[1:]
+    text = shell_text(program, arguments)
+    if text is not None:
+        understood = read_strictly(text)
+        yield from [None] if understood is None else understood
+        return
+    for inner in inner_commands(program, arguments):
+        before = arguments[: len(arguments) - len(inner.words)]
+        assigned = [each for each in before if _ASSIGNMENT.match(each)]
+        if not inner.words or not all(map(is_harmless_assignment, assigned)):
+            yield None
+        elif program in _FEEDERS:
+            yield SimpleCommand((*inner.words, _UNSEEN), has_open_word=True)
+        else:
+            yield inner
+
+
+def words_to_spell(line: CommandLine) -> list[str]:
+    """Return the words of a line that act: a pattern allows them only if it spells them."""
+    found = [
+        acting[0] if acting else "a glob that may become an option"
+        for command in line.understood or ()
+        for acting in acting_words(command.words, has_open_word=command.has_open_word)
+    ]
+    return list(dict.fromkeys(found))
+
+
+# ---- deny ------------------------------------------------------------------------------------
+
+
+def denies_line(patterns: Sequence[str], line: CommandLine, writes: WriteCheck) -> Denial | None:
+    """Return whether a pattern denies a command of a line, wherever it might run."""
+    commands = all_commands((*line.commands, *line.others))
+    beginnings = _beginnings(tuple(patterns))
+    for command in commands[:_MOST_DENIED]:
+        if command.writes and writes(command.writes):
+            return "deny"
+        for text in _spellings(command):
+            if text.startswith(beginnings) and any(matches_text(text, each) for each in patterns):
+                return "deny"
+    if not patterns:
+        return None
+    is_unclear = any(each.is_dynamic or _runs_unseen(each) for each in commands)
+    return "ask" if is_unclear or not line.is_complete or len(commands) > _MOST_DENIED else None
+
+
+@lru_cache(maxsize=256)
+def _beginnings(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the text of each pattern before its first wildcard: most commands match none."""
+    return tuple(re.split(r"[*?\[]", pattern, maxsplit=1)[0] for pattern in patterns)
+
+
+def _spellings(command: SimpleCommand) -> set[str]:
+    """Return every text that a pattern may match to deny a command."""
+    words = " ".join(command.words)
+    found = {words, command.text} if command.assignments else {words}
+    if command.words:
+        bare = " ".join((program_of(command), *command.words[1:]))
+        # Arguments that it gets when it runs follow a blank.
+        found |= {bare, f"{bare} "} if command.has_open_word else {bare}
+    return found
+
+
+def _runs_unseen(command: SimpleCommand) -> bool:
+    """Return whether a shell runs text that is not in the line."""
+    if command.words[:1] in (("source",), (".",)):
+        return True
+    return command.is_piped and is_shell(program_of(command))

@@ -1,3 +1,0 @@
-"""The folders that sessions work in."""
-
-__all__: list[str] = []
