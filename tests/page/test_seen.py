@@ -188,6 +188,10 @@ def _asked(start_hub: StartHub, folder: Path, kinds: dict[str, dict[str, Any]]) 
     return hub
 
 
+def _until_pending(hub: HubProcess, count: int) -> None:
+    hub.until("/api/permissions", lambda answer: len(answer["permissions"]) == count)
+
+
 def _at(page: Page, size: str, font: str) -> None:
     width, height = SIZES[size]
     page.set_viewport_size({"width": width, "height": height})
@@ -271,9 +275,7 @@ def test_in_the_inbox_and_in_a_batch_it_was_on_the_screen_too(
     page = open_device(hub, place="/#/inbox", desktop=size == "desktop")
     for name, count in (("one", 1), ("many", 30)):
         hub.prompt(hub.session(name, folder), "go")
-        hub.until(
-            "/api/permissions", lambda answer, count=count: len(answer["permissions"]) == count
-        )
+        _until_pending(hub, count)
         for font in FONTS:
             page.goto(f"{hub.url}/#/settings")
             page.locator("main h1").wait_for()
