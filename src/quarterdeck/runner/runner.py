@@ -28,12 +28,11 @@ from types import TracebackType
 from typing import Any, Final, Self, assert_never
 
 import anyio
-from msgspec import structs
 
 from quarterdeck.agents import KnownAgent, KnownAgents
 from quarterdeck.errors import RequestRejected
 from quarterdeck.host import Host, HostEndpoint, HostOptions, PermissionRequest
-from quarterdeck.machine import ConfinedStart, ConfinementStatus
+from quarterdeck.machine import ConfinementStatus
 from quarterdeck.machine.private_files import locked_home
 from quarterdeck.machine.terminals import DefaultTerminalHandler
 from quarterdeck.policy import Policy
@@ -198,7 +197,9 @@ class Runner:
             terminal=DefaultTerminalHandler(
                 environ=environment.common(),
                 hidden=self.confinement.hidden,
-                confine=self._start_terminal,
+                confine=lambda session_id: self.confinement.start_terminal(
+                    self.host.get_session(session_id)
+                ),
             ),
             hidden=self.confinement.hidden.paths,
             confine=self.confinement.start,
@@ -210,13 +211,6 @@ class Runner:
             kill_timeout_ms=KILL_MS,
             on_permission=self.inbox.examine,
         )
-
-    def _start_terminal(self, session_id: str) -> ConfinedStart:
-        session = self.host.get_session(session_id)
-        if session is None:
-            return self.confinement.start_terminal(None, "/")
-        name = session.agent_definition_id
-        return self.confinement.start_terminal(name if isinstance(name, str) else None, session.cwd)
 
     # ---- news --------------------------------------------------------------------------------
 
@@ -356,18 +350,10 @@ class Runner:
 
     async def known_agents(self) -> list[KnownAgent]:
         # On a thread: it looks for programs, maybe on a slow disk.
-        return await anyio.to_thread.run_sync(self._known_agents)
-
-    def _known_agents(self) -> list[KnownAgent]:
-        return [
-            structs.replace(agent, confinement=self.confinement.status(agent.name))
-            for agent in self._known.all()
-        ]
+        return await anyio.to_thread.run_sync(self.confinement.known_agents)
 
     async def agent_confinement(self, agent_id: str) -> ConfinementStatus | None:
         definition = self.host.agent_definition(agent_id)
-        if definition is None:
-            return None
         return await anyio.to_thread.run_sync(self.confinement.status_of, definition)
 
     async def start_agent(self, name: str, *, by: Actor = PROGRAM) -> AgentSnapshotWire:
