@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -116,6 +118,34 @@ async def test_hub_json_says_where_the_hub_is_while_it_is_there(tmp_path: Path) 
             assert told["url"] == address.url
             assert stat.S_IMODE((home / "hub.json").stat().st_mode) == 0o600
         assert not (home / "hub.json").exists()
+
+
+def _taken(host: str, port: int) -> socket.socket | None:
+    """Listen where another program of this computer could; None if it has no such address."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    taken = socket.socket(family)
+    try:
+        taken.bind((host, port))
+    except OSError:
+        taken.close()
+        return None
+    taken.listen()
+    return taken
+
+
+@pytest.mark.parametrize(("host", "other"), [("127.0.0.1", "::1"), ("::1", "127.0.0.1")])
+async def test_no_other_program_is_localhost_at_the_port_of_a_hub(
+    tmp_path: Path, host: str, other: str
+) -> None:
+    given = replace(options(tmp_path / "home"), host=host)
+    async with Hub(given) as hub, serving(hub) as address:
+        assert _taken(other, address.port) is None
+    taken = _taken(other, address.port)
+    if taken is None:  # this computer has one loopback address
+        return
+    with taken, pytest.raises(StartRefused, match="also localhost; stop it, or choose"):
+        async with Hub(replace(given, port=address.port)) as hub, serving(hub):
+            pass
 
 
 async def test_health_is_public_and_everything_else_is_not(tmp_path: Path) -> None:

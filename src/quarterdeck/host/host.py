@@ -293,11 +293,15 @@ class Host:
         return await self._turns.prompt(self._agent_of(session), session, blocks, key)
 
     async def cancel(self, session_id: str) -> None:
+        await self.send_cancel(session_id)
+        await self._journal.settled()
+
+    async def send_cancel(self, session_id: str) -> None:
+        """Cancel a turn as `cancel` does, without waiting for the log."""
         session = self._sessions.live(session_id)
         if session.operation is not None:
             raise config_invalid(f"session {session_id} is busy: {session.operation}")
         await self._turns.cancel(self._agent_of(session), session)
-        await self._journal.settled()
 
     async def set_mode(self, session_id: str, mode_id: str) -> None:
         session = self._sessions.live(session_id)

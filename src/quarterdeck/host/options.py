@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from quarterdeck.host.capabilities import FsHandler, TerminalHandler, check_terminal
 from quarterdeck.host.checks import config_invalid
-from quarterdeck.host.requests.permissions import OnPermission
+from quarterdeck.host.requests.permissions import FindDecision, OnPermission
 from quarterdeck.host.secrets import Inherit
 from quarterdeck.machine import NOTHING_HIDDEN, ConfinedStart, DefaultFsHandler, HiddenFolders
 from quarterdeck.protocol import AgentDefinition
@@ -60,6 +60,7 @@ class HostOptions:
     elicitation: Sequence[ElicitationMode] | None = None
     inherit: Inherit | None = None
     on_permission: OnPermission | None = None
+    find_decision: FindDecision | None = None
     hidden: Sequence[str | Path] | None = None
     confine: Confine | None = None
     check_workspace: CheckWorkspace | None = None
@@ -86,6 +87,9 @@ class ResolvedHostOptions:
     process, without the tokens of Quarterdeck."""
     on_permission: OnPermission | None = None
     """Decides permission requests before they are published; by default all become pending."""
+    find_decision: FindDecision | None = None
+    """Returns how a permission request that a log leaves open was decided, if that is known: the
+    outcome, and who or what decided. By default such requests are superseded."""
     hidden: HiddenFolders = NOTHING_HIDDEN
     """Folders that no session can work in and no file service reads; none by default."""
     confine: Confine | None = None
@@ -224,6 +228,13 @@ def _check_on_permission(value: Any) -> OnPermission:
     return hook
 
 
+def _check_find_decision(value: Any) -> FindDecision:
+    if not callable(value):
+        raise config_invalid("findDecision must be a function of a session and a request")
+    find: FindDecision = value
+    return find
+
+
 def _check_hidden(value: Any) -> HiddenFolders:
     is_list = isinstance(value, Sequence) and not isinstance(value, str)
     if not is_list or not all(isinstance(each, str | Path) for each in value):
@@ -257,6 +268,7 @@ _CHECKS: dict[str, Any] = {
     "elicitation": _check_elicitation,
     "inherit": _check_inherit,
     "on_permission": _check_on_permission,
+    "find_decision": _check_find_decision,
     "hidden": _check_hidden,
     "confine": _check_confine,
     "check_workspace": _check_check_workspace,

@@ -383,7 +383,7 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
 
 @asynccontextmanager
 async def running_server(
-    config: uvicorn.Config, listener: socket.socket, *, before_end: Callable[[], Awaitable[None]]
+    config: uvicorn.Config, *listeners: socket.socket, before_end: Callable[[], Awaitable[None]]
 ) -> AsyncIterator[None]:
     """Serve while the body runs.
 
@@ -395,7 +395,7 @@ async def running_server(
 
     async def serve() -> None:
         try:
-            await server.serve(sockets=[listener])
+            await server.serve(sockets=list(listeners))
         finally:
             ended.set()
 

@@ -31,7 +31,8 @@ from quarterdeck.hub.options import HubOptions
 from quarterdeck.hub.push.delivery import push_key
 from quarterdeck.hub.push.service import PushOptions, PushService
 from quarterdeck.hub.store import HUB_TABLES, MOVED, HubStore
-from quarterdeck.hub.view_cache import SessionStates
+from quarterdeck.hub.transcript_cache import Transcripts
+from quarterdeck.hub.view_cache import SessionStates, ViewBudget
 from quarterdeck.machine.private_files import private_folder
 from quarterdeck.protocol import ERROR_CODES
 from quarterdeck.runner import (
@@ -48,9 +49,11 @@ from quarterdeck.runner import (
     SessionUpdated,
 )
 from quarterdeck.storage.database import open_database
+from quarterdeck.storage.reserve import Reserve
 from quarterdeck.wire import IndependentTasks, background_tasks
 
 DATABASE: Final = "hub.db"
+RESERVE: Final = "hub.reserve"
 TOKEN, PUSH_KEY, HUB_KEY = "token", "push.key", "hub.key"
 
 
@@ -78,7 +81,9 @@ class Hub:
         if runner is None:
             runner = self._own_runner = Runner(options.runner)
         self.runner: RunnerApi = runner
-        self.states = SessionStates(self.runner.read_events)
+        views = ViewBudget(options.view_bytes)
+        self.states = SessionStates(self.runner.read_events, views)
+        self.transcripts = Transcripts(self.runner, views)
         self.log_health = LogHealth(self.runner.health)
         self._tasks: IndependentTasks | None = None
         self._stack = AsyncExitStack()
@@ -115,10 +120,13 @@ class Hub:
             # tables over from an older hub.db before that is opened.
             await stack.enter_async_context(self._own_runner)
         home = private_folder(options.home)
+        reserve = Reserve(home / RESERVE)
+        reserve.open()
         store = HubStore(
             await stack.enter_async_context(
                 open_database(home / DATABASE, HUB_TABLES, moved_away=MOVED)
-            )
+            ),
+            reserve,
         )
         self.auth = Authentication(
             store,
@@ -152,6 +160,7 @@ class Hub:
                 self.log_health.on_failure()
             case SessionDeleted():
                 self.states.forget(news.session_id)
+                self.transcripts.forget(news.session_id)
             case RequestUpdated():
                 self.push.on_request(news)
             case SessionUpdated():

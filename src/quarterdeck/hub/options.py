@@ -14,6 +14,7 @@ from typing import Literal
 from quarterdeck.agents import AgentSettings, SandboxSettings
 from quarterdeck.http.origins import DEFAULT_PORT, LOOPBACK, Listening
 from quarterdeck.hub.auth.device import UNUSED_SECONDS
+from quarterdeck.hub.view_cache import VIEW_BYTES
 from quarterdeck.machine import ConfineMode
 from quarterdeck.policy import Policy
 from quarterdeck.runner import Retention, RunnerOptions
@@ -44,6 +45,8 @@ class HubOptions:
     """Origins of self-hosted push services, which need not have a public address."""
     idle_agent_minutes: float = 0.0
     """After which an idle agent is stopped until it is needed; 0 keeps it running."""
+    view_bytes: int = VIEW_BYTES
+    """Memory for views of sessions that clients read, estimated; what is dropped is read again."""
     retention: Retention = field(default_factory=Retention)
     """How long runner.db keeps ended prompts and decisions."""
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
@@ -18,7 +19,7 @@ from starlette.types import Receive, Scope as AsgiScope, Send
 
 from quarterdeck.errors import StartRefused
 from quarterdeck.http.limits import capacity_for, raise_file_limit
-from quarterdeck.http.origins import LOOPBACK, is_wildcard
+from quarterdeck.http.origins import LOOPBACK, LOOPBACK_IPV6, is_loopback, is_wildcard
 from quarterdeck.http.server import ServerOptions, listening, running_server, server_config
 from quarterdeck.hub.api.agents import agent_endpoints
 from quarterdeck.hub.api.devices import device_endpoints
@@ -53,6 +54,7 @@ FILE: Final = "hub.json"
 END_SECONDS: Final = 1
 """For requests that are being answered when the hub ends; streams are ended before."""
 INTERRUPTED: Final = 130
+_RETRIES: Final = 8  # to find a port that is free at every address
 
 Part = Callable[[Hub], list[Endpoint]]
 
@@ -151,15 +153,15 @@ async def serving(hub: Hub) -> AsyncIterator[Address]:
     Raises:
         StartRefused: if the address cannot be bound.
     """
-    with _listener(hub) as listener:
-        port = listener.getsockname()[1]
+    with _listeners(hub) as listeners:
+        port = listeners[0].getsockname()[1]
         hub.auth.set_port(port)
         address = Address(url=_url(hub, port), port=port)
 
         async def end_streams() -> None:
             hub.end_streams()
 
-        async with running_server(_config(hub), listener, before_end=end_streams):
+        async with running_server(_config(hub), *listeners, before_end=end_streams):
             with _announced(hub, address):
                 yield address
 
@@ -183,15 +185,53 @@ def _config(hub: Hub) -> uvicorn.Config:
 
 
 @contextmanager
-def _listener(hub: Hub) -> Iterator[socket.socket]:
+def _listeners(hub: Hub) -> Iterator[list[socket.socket]]:
     options = hub.options
+    retries = _RETRIES if options.port == 0 else 0
     with ExitStack() as stack:
+        yield _bound_somewhere(stack, options.host, options.port, retries)
+
+
+def _bound_somewhere(stack: ExitStack, host: str, port: int, retries: int) -> list[socket.socket]:
+    try:
+        return _bound(stack, host, port)
+    except StartRefused:
+        stack.close()
+        if retries == 0:
+            raise
+        return _bound_somewhere(stack, host, port, retries - 1)
+
+
+def _bound(stack: ExitStack, host: str, port: int) -> list[socket.socket]:
+    """Listen at an address, and at the other addresses of `localhost` if it is one of them.
+
+    Browsers try those in an order of their own: a program of another user that listens at one of
+    them would be the hub for a browser.
+    """
+    try:
+        listeners = [stack.enter_context(listening(host, port))]
+    except OSError as error:
+        reason = f"cannot listen at {host}:{port} ({error.strerror})"
+        raise StartRefused(reason, "choose another port with --port, or 0 for any") from error
+    port = listeners[0].getsockname()[1]
+    for other in _other_loopbacks(host):
         try:
-            listener = stack.enter_context(listening(options.host, options.port))
+            listeners.append(stack.enter_context(listening(other, port)))
         except OSError as error:
-            reason = f"cannot listen at {options.host}:{options.port} ({error.strerror})"
-            raise StartRefused(reason, "choose another port with --port, or 0 for any") from error
-        yield listener
+            if error.errno == errno.EADDRINUSE:
+                reason = f"another program listens at port {port} of {other}, also localhost"
+                remedy = "stop it, or choose another port with --port"
+                raise StartRefused(reason, remedy) from error
+            # Otherwise this computer does not have that address, and no program listens there.
+    return listeners
+
+
+def _other_loopbacks(host: str) -> tuple[str, ...]:
+    if host in (LOOPBACK, "localhost", "0.0.0.0", ""):  # noqa: S104 - compared, not bound
+        return (LOOPBACK_IPV6,)
+    if host == LOOPBACK_IPV6:
+        return (LOOPBACK,)
+    return (LOOPBACK, LOOPBACK_IPV6) if is_loopback(host) else ()
 
 
 @contextmanager

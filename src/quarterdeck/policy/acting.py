@@ -119,12 +119,13 @@ def _of_carried(
     arguments: Sequence[str], *, has_open_word: bool, carried: int
 ) -> Iterator[ActingWord]:
     for position, word in enumerate(arguments):
-        name = canonical_program(word) if word and not word.startswith("-") else ""
+        bare = word.removeprefix("-m")  # `python -mpytest`
+        name = canonical_program(bare) if bare and not bare.startswith("-") else ""
         if name in ACTING or name in _SCRIPTS or name in CARRIERS:
             if carried >= _MOST_CARRIED:
                 yield _ANY_OPTION
             else:
-                inner = arguments[position:]
+                inner = (bare, *arguments[position + 1 :])
                 yield from _found(inner, has_open_word=has_open_word, carried=carried + 1)
             return
 
@@ -133,18 +134,29 @@ def _of_entry(entry: _Entry, arguments: Sequence[str]) -> Iterator[ActingWord]:
     is_shelled = "shelled" in entry.flags
     if "bundle" in entry.flags and arguments and not arguments[0].startswith("-"):
         yield from _of_letters(entry, "-" + arguments[0], shown=arguments[0])
-    has_ended = False
+    has_ended = is_value = False
     for word in arguments:
         if is_shelled and _SHELLED.search(word) is not None:
             yield (word,)
-        if has_ended:
-            continue
-        if word == "--" and "always" not in entry.flags:
+        if has_ended or is_value:
+            is_value = False
+        elif word == "--" and "always" not in entry.flags:
             has_ended = True
         elif word.startswith("-") and len(word) > 1:
             yield from _of_option(entry, word)
+            is_value = "before" in entry.flags and _wants_value(entry, word)
         else:
             yield from _of_operand(entry, word)
+            has_ended = "before" in entry.flags
+
+
+def _wants_value(entry: _Entry, word: str) -> bool:
+    """Return whether the next word is the value of an option."""
+    return (
+        not word.startswith("--")
+        and word[-1] in entry.valued
+        and not (set(word[1:-1]) & set(entry.valued))
+    )
 
 
 def _of_operand(entry: _Entry, word: str) -> Iterator[ActingWord]:

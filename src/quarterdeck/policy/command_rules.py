@@ -28,7 +28,7 @@ from quarterdeck.policy.command_line import CommandLine
 from quarterdeck.policy.globs import CommandPattern, command_pattern, matches_text, relative_path
 from quarterdeck.policy.harmless import is_harmless_assignment, without_wrapper
 from quarterdeck.policy.simple_command import SHELLS, SimpleCommand, names, program_of
-from quarterdeck.policy.strict_reading import read_strictly
+from quarterdeck.policy.strict_reading import KEYWORDS, read_strictly
 from quarterdeck.policy.wrappers import (
     all_commands,
     inner_commands,
@@ -43,6 +43,7 @@ WriteCheck: TypeAlias = Callable[[Sequence[str]], bool]
 """Whether a rule allows, or denies, writing to some files."""
 
 _PROGRAM: Final = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+-]*|\[|:")
+_ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
 _SPELLED_WHOLE: Final = names(
     """. source alias unalias export unset set shopt setopt unsetopt emulate enable disable hash
     unhash rehash trap autoload functions zmodload zstyle zle zcompile zparseopts vared sched
@@ -134,9 +135,13 @@ class _Judge:
         words = command.words
         if depth > _DEEPEST or _PROGRAM.fullmatch(words[0]) is None:
             return False
+        if words[0] in KEYWORDS and words[0] != "time":
+            return False
         written = (*command.writes, *_operands_written(command))
         if written and not self._may_write(written):
             return False
+        if words[0] == "export" and words[1:] and all(map(is_harmless_assignment, words[1:])):
+            return True
         inner = without_wrapper(words)
         if inner is not None and self.allows(_with_words(command, inner), depth + 1):
             return True
@@ -242,10 +247,24 @@ def _commands_inside(command: SimpleCommand) -> Iterator[SimpleCommand | None]:
         yield from [None] if understood is None else understood
         return
     for inner in inner_commands(program, arguments):
-        if inner.words and program in _FEEDERS:
+        before = arguments[: len(arguments) - len(inner.words)]
+        assigned = [each for each in before if _ASSIGNMENT.match(each)]
+        if not inner.words or not all(map(is_harmless_assignment, assigned)):
+            yield None
+        elif program in _FEEDERS:
             yield SimpleCommand((*inner.words, _UNSEEN), has_open_word=True)
         else:
-            yield inner if inner.words else None
+            yield inner
+
+
+def words_to_spell(line: CommandLine) -> list[str]:
+    """Return the words of a line that act: a pattern allows them only if it spells them."""
+    found = [
+        acting[0] if acting else "a glob that may become an option"
+        for command in line.understood or ()
+        for acting in acting_words(command.words, has_open_word=command.has_open_word)
+    ]
+    return list(dict.fromkeys(found))
 
 
 # ---- deny ------------------------------------------------------------------------------------

@@ -209,6 +209,11 @@ _BREAK: Final = "\x1f"
 """Stands between two words of a command, so that a blank in a quoted word is not a word break."""
 _LEADING_ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*=[^\s*?\[]*) +", re.ASCII)
 _VERSION: Final = re.compile(r"[0-9.]*", re.ASCII)
+_VERSIONED: Final = names(
+    """python pypy pip pipx node ruby gem perl php lua gcc g++ clang clang++ java javac go ghc llvm
+    pytest postgres psql erl tclsh pydoc idle 2to3 luajit"""
+)
+"""Programs that are installed under a name with their version."""
 _WILD: Final = re.compile(r"[*?\[]")
 _WITH_SUBCOMMANDS: Final = names(
     """git npm cargo go docker podman kubectl gh pip pip3 poetry terraform helm brew apt"""
@@ -218,9 +223,10 @@ _WITH_SUBCOMMANDS: Final = names(
 class CommandPattern:
     """What a glob means to a rule that allows commands.
 
-    A blank is the end of a word. A `*` at the end of the program's name stands for the arguments,
-    and for a version: `python*` matches `python3.11 x.py`, and `ls*` does not match `lsof` or
-    `ls/../rm`. The same holds for a subcommand: `git diff*` does not match `git difftool`.
+    A blank is the end of a word. A `*` at the end of the program's name stands for the arguments:
+    `ls*` does not match `lsof` or `ls/../rm`. Languages have a version in their name, so
+    `python*` matches `python3.11 x.py`. The same holds for a subcommand: `git diff*` does not match
+    `git difftool`.
     """
 
     __slots__ = ("_arguments", "_program", "_stem", "assignments", "is_exact", "program", "text")
@@ -248,9 +254,11 @@ class CommandPattern:
 
     def _matches_program(self, program: str) -> bool:
         if self._stem is not None:
-            return program.startswith(self._stem) and (
-                _VERSION.fullmatch(program, len(self._stem)) is not None
-            )
+            if program == self._stem:
+                return True
+            if self._stem not in _VERSIONED or not program.startswith(self._stem):
+                return False
+            return _VERSION.fullmatch(program, len(self._stem)) is not None
         parts = program.split("/") if "/" in program else [program]
         if len(parts) != len(self._program):
             return False

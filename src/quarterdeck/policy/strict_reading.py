@@ -34,7 +34,7 @@ LONGEST: Final = 65_536  # characters; a longer line is refused
 _MOST_PIECES: Final = 2_500  # of a plain line
 _MOST_STEPS: Final = 600  # of any other line
 _DEEPEST: Final = 3  # lines within lines that a shell reads
-_KEYWORDS: Final = names(
+KEYWORDS: Final = names(
     """if then else elif fi case esac for select while until do done in function time coproc
     foreach end repeat nocorrect noglob namespace let declare typeset local readonly float
     integer builtin exec eval always"""
@@ -147,7 +147,7 @@ def _plain_commands(line: str) -> tuple[SimpleCommand, ...] | None:
             found.append(SimpleCommand(tuple(words), (), tuple(writes), is_piped=is_piped))
             words, writes, is_piped = [], [], piece == "|"
         elif not words:
-            if piece in _KEYWORDS or _PROGRAM_WORD.fullmatch(piece) is None:
+            if piece in KEYWORDS or _PROGRAM_WORD.fullmatch(piece) is None:
                 return None
             words.append(piece)
         elif first in "'\"":
@@ -263,7 +263,7 @@ class _StrictReader:
             self._assignments.append(written[: assigned.start("value")] + value)
         elif _PROGRAM_WORD.fullmatch(written) is None:
             raise Unclear(f"a program in an unusual spelling: {written[:20]!r}")
-        elif written in _KEYWORDS and (written != "time" or self._is_negated or self._assignments):
+        elif written in KEYWORDS and (written != "time" or self._is_negated or self._assignments):
             raise Unclear(f"a keyword of a shell: {written}")
         else:
             self._words.append(written)

@@ -77,6 +77,7 @@ from quarterdeck.runner.logs import open_log
 from quarterdeck.runner.options import RunnerOptions
 from quarterdeck.runner.permissions.decision_index import RecordedDecision
 from quarterdeck.runner.permissions.inbox import PermissionInbox
+from quarterdeck.runner.permissions.unstored_refusals import UnstoredRefusals, stored_or_failing
 from quarterdeck.runner.prompts.queue import PromptQueue
 from quarterdeck.runner.prompts.store import (
     PromptEntry,
@@ -92,6 +93,7 @@ from quarterdeck.runner.store import RunnerStore, keep_tidy
 from quarterdeck.runner.workspaces import FileNames, FolderListing, SessionFile, list_folder
 from quarterdeck.storage import SqliteStorage
 from quarterdeck.storage.database import Database, open_database
+from quarterdeck.storage.reserve import Reserve
 from quarterdeck.views.context import ACPCapabilities, ACPCommand
 from quarterdeck.wire import IndependentTasks, background_tasks, foreign_errors
 
@@ -99,6 +101,7 @@ logger = logging.getLogger(__name__)
 
 LOG: Final = "log.db"
 DATABASE: Final = "runner.db"
+RESERVE: Final = "runner.reserve"
 EARLIER_DATABASE: Final = "hub.db"
 """Had the tables of runner.db in earlier versions; they are copied once."""
 KILL_MS: Final = 2_000
@@ -162,7 +165,10 @@ class Runner:
             open_database(home / DATABASE, RUNNER_TABLES, moved_from=home / EARLIER_DATABASE)
         )
         store = RunnerStore(self.database)
-        self.inbox = PermissionInbox(store.decisions, options.policy)
+        reserve = Reserve(home / RESERVE)
+        reserve.open()
+        self._refusals = UnstoredRefusals(reserve)
+        self.inbox = PermissionInbox(store.decisions, options.policy, self._refusals)
         self.host = host = await stack.enter_async_context(Host(self._host_options()))
         self._compose(host, store)
         tasks = IndependentTasks(await stack.enter_async_context(background_tasks()))
@@ -210,6 +216,7 @@ class Runner:
             restart_limit=5,
             kill_timeout_ms=KILL_MS,
             on_permission=self.inbox.examine,
+            find_decision=self._refusals.decided,
         )
 
     # ---- news --------------------------------------------------------------------------------
@@ -471,7 +478,8 @@ class Runner:
 
     async def cancel_turn(self, session_id: str, *, by: Actor = PROGRAM) -> None:
         _log("cancel_turn", by)
-        await self.host.cancel(session_id)
+        await self.host.send_cancel(session_id)
+        await stored_or_failing(self.host, self.host.settled)  # a full disk holds back no cancel
 
     async def set_mode(self, session_id: str, mode_id: str, *, by: Actor = PROGRAM) -> None:
         _log("set_mode", by)

@@ -232,12 +232,17 @@ _decode_text = msgspec.json.Decoder(_TextChunk).decode
 class Transcript:
     """The transcript of one session, built event by event."""
 
-    def __init__(self, session_id: str) -> None:
-        self.seq = 0
-        self._begin(session_id)
+    def __init__(
+        self, session_id: str, *, after: int = 0, state: SessionState | None = None
+    ) -> None:
+        """With `after` and the `state` at that event, it is what follows the event."""
+        self.seq = after
+        self.begins = after
+        """The event before its first entry: a reset, or where it was begun."""
+        self._begin(initial_state(session_id) if state is None else state)
 
-    def _begin(self, session_id: str) -> None:
-        self.state: SessionState = initial_state(session_id)
+    def _begin(self, state: SessionState) -> None:
+        self.state = state
         """Everything but the messages, which are in `_items`."""
         self._seqs: list[int] = []
         self._items: list[Message | str | Entry] = []
@@ -246,6 +251,22 @@ class Transcript:
         self._ended: dict[str, float] = {}
         self._open: dict[tuple[MessageKind, str], Message] = {}
         """Messages with an id since the last entry that is no message: they may continue."""
+        self._running: set[str] = set()
+        """Tool calls that have not ended."""
+
+    @property
+    def has_running_calls(self) -> bool:
+        return bool(self._running)
+
+    @property
+    def is_in_message(self) -> bool:
+        """Whether the newest entry is a message, which may continue."""
+        return bool(self._items) and isinstance(self._items[-1], Message)
+
+    @property
+    def is_at_turn_end(self) -> bool:
+        """Whether the newest entry is the end of a turn."""
+        return bool(self._items) and isinstance(self._items[-1], TurnEntry)
 
     def apply(self, event: Event) -> None:
         """Add the next event."""
@@ -261,7 +282,8 @@ class Transcript:
             case ToolCallUpdateEvent() | ToolCallEvent():
                 self._call(event)
             case SessionResetEvent():
-                self._begin(event.session_id)
+                self.begins = event.seq
+                self._begin(initial_state(event.session_id))
             case PromptFinishedEvent():
                 self.state = reduce(self.state, event)
                 self._add(event, _turn_entry(event))
@@ -349,8 +371,10 @@ class Transcript:
         if isinstance(event, ToolCallEvent):
             self._add(event, key)
             self._ended.pop(key, None)
+            self._running.add(key)
         if payload.get("status") in _OVER:
             self._ended.setdefault(key, event.ts)
+            self._running.discard(key)
 
     def _status(self, event: SessionStatusChangeEvent) -> None:
         before, self.state = self.state.connection.status, reduce(self.state, event)

@@ -131,6 +131,8 @@ class Decided:
 
 Verdict: TypeAlias = Ask | Decided
 OnPermission: TypeAlias = Callable[[PermissionRequest, ToolCallFacts], Verdict]
+FindDecision: TypeAlias = Callable[[str, str], tuple[Mapping[str, Any], Mapping[str, Any]] | None]
+"""Of the ids of a session and a request; returns the outcome, and who or what decided."""
 
 
 class PermissionRequests:

@@ -23,7 +23,6 @@ from quarterdeck.hub.api.endpoint import (
 )
 from quarterdeck.hub.hub import Hub
 from quarterdeck.hub.log_health import LogHealth
-from quarterdeck.protocol import to_json
 from quarterdeck.runner import SessionOverview, relative_folder
 
 _Text = Annotated[str, Meta(min_length=1, max_length=4096)]
@@ -138,8 +137,8 @@ class _Sessions:
             raise invalid(
                 f"session {session_id} has {view.last_seq} events; send a lower at than {seq}"
             )
-        state = await self._hub.states.at(session_id, seq)
-        return StateResponse(session=view, seq=seq, state=to_json(state))
+        state: Any = msgspec.Raw(await self._hub.states.encoded_at(session_id, seq))
+        return StateResponse(session=view, seq=seq, state=state)
 
     async def history(self, request: ApiRequest) -> History:
         session_id, query = request.path["id"], request.query
@@ -292,7 +291,7 @@ def _reading(api: _Sessions) -> list[Endpoint]:
             "Show a session and its state, now or after an event",
             query=SessionQuery,
             answer=StateResponse,
-            errors=(400, 404),
+            errors=(400, 404, 413),
         ),
         json_endpoint(
             "view",

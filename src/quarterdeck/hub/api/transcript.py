@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -17,7 +18,6 @@ from quarterdeck.hub.api.endpoint import (
     not_found,
 )
 from quarterdeck.hub.hub import Hub
-from quarterdeck.hub.view_cache import Transcripts
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import SessionState, initial_state, to_json
 from quarterdeck.runner import SessionOverview
@@ -62,38 +62,40 @@ class WholeEntry(ApiResponse, frozen=True, kw_only=True):
 class _TranscriptApi:
     def __init__(self, hub: Hub) -> None:
         self._runner = hub.runner
-        self._transcripts = Transcripts(hub.runner)
+        self._transcripts = hub.transcripts
 
     async def page(self, request: ApiRequest) -> TranscriptPage:
         session_id, query = request.path["id"], request.query
         # Before the transcript is read: it must not grow between that and its session.
         await self._runner.show_session(session_id)
-        transcript = await self._transcripts.get(session_id)
         before = None if query.before is UNSET else query.before
-        newest_first = transcript.older(before)
-        entries: list[Any] = list(_some(newest_first, query.limit))
-        return TranscriptPage(
-            session=self._runner.session(session_id),
-            seq=transcript.seq,
-            entries=entries[::-1],
-            has_older=next(newest_first, None) is not None,
-            state=_rest(transcript.state) if before is None else UNSET,
-        )
+        async with (
+            self._transcripts.read(session_id) as transcript,
+            aclosing(transcript.older(before)) as newest_first,
+        ):
+            entries = [entry async for entry in _some(newest_first, query.limit)]
+            return TranscriptPage(
+                session=self._runner.session(session_id),
+                seq=transcript.seq,
+                entries=entries[::-1],
+                has_older=await anext(newest_first, None) is not None,
+                state=_rest(transcript.state) if before is None else UNSET,
+            )
 
     async def entry(self, request: ApiRequest) -> WholeEntry:
-        transcript = await self._transcripts.get(request.path["id"])
         seq = request.path["seq"]
         is_number = seq.isascii() and seq.isdecimal() and len(seq) <= _MOST_DIGITS
-        entry = transcript.entry(int(seq)) if is_number else None
-        if entry is None:
-            raise not_found(f"entry {seq!r} in this session", "GET its transcript to list them")
-        return WholeEntry(seq=transcript.seq, entry=entry)
+        async with self._transcripts.read(request.path["id"]) as transcript:
+            entry = await transcript.entry(int(seq)) if is_number else None
+            if entry is None:
+                raise not_found(f"entry {seq!r} in this session", "GET its transcript to list them")
+            return WholeEntry(seq=transcript.seq, entry=entry)
 
 
-def _some(newest_first: Iterator[Entry], limit: int) -> Iterator[Any]:
+async def _some(newest_first: AsyncIterator[Entry], limit: int) -> AsyncIterator[Any]:
     size = 0
     for _ in range(limit):
-        entry = next(newest_first, None)
+        entry = await anext(newest_first, None)
         if entry is None:
             return
         written = encode_json(clipped(entry))

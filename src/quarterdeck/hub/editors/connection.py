@@ -233,9 +233,12 @@ class EditorConnection:
             attached.leave()
 
     async def _state(self, session_id: str) -> tuple[SessionState, int]:
-        """Return how a session stands, and the number of the event it is as of."""
-        seq = self._runner.session(session_id).last_seq
-        return await self._at.hub.states.at(session_id, seq), seq
+        """Return the state of a session without messages, and the event it is as of.
+
+        Of the transcript: a session of any size has one.
+        """
+        async with self._at.hub.transcripts.read(session_id) as transcript:
+            return transcript.state, transcript.seq
 
     def _session(self, params: Json) -> EditorSubscription:
         session_id = checks.required_string(params, "sessionId")

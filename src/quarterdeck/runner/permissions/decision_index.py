@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.runner.schema import column_of, id_of_column
@@ -56,6 +57,8 @@ class RecordedDecision(Struct, frozen=True, kw_only=True, rename="camel"):
     by: DecidedBy | UnsetType = UNSET
     requested_at: str
     decided_at: str | UnsetType = UNSET
+    problem: str | UnsetType = UNSET
+    """Why the decision holds and is not in the log yet; it is then not listed either."""
 
 
 class IndexEntry(NamedTuple):
@@ -63,6 +66,9 @@ class IndexEntry(NamedTuple):
 
     decision: RecordedDecision
     key: str | None = None
+
+    def with_problem(self, problem: str) -> IndexEntry:
+        return IndexEntry(replace(self.decision, problem=problem), self.key)
 
 
 class IndexPosition(NamedTuple):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, Final
 
 import anyio
@@ -21,7 +21,12 @@ from msgspec.structs import replace
 
 from quarterdeck.errors import DatabaseFailed, EventInvalid, StorageFailed
 from quarterdeck.host import Host
-from quarterdeck.protocol import ELICITATION_UPDATED, Event, decode_event
+from quarterdeck.protocol import (
+    ELICITATION_UPDATED,
+    Event,
+    decode_event,
+    make_session_event,
+)
 from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.runner.permissions.card import digest_of
 from quarterdeck.runner.permissions.decision_index import (
@@ -179,9 +184,16 @@ _RESTART: Final = DecidedBy(kind="restart")
 class DecisionRecorder:
     """Makes rows of the index from the events of requests."""
 
-    def __init__(self, index: DecisionIndex, host: Host) -> None:
+    def __init__(
+        self,
+        index: DecisionIndex,
+        host: Host,
+        on_stored: Callable[[Iterable[str]], None] = lambda _: None,
+    ) -> None:
+        """`on_stored` is called with the ids of requests whose decisions are in the log."""
         self._index = index
         self._host = host
+        self._on_stored = on_stored
         self._last_id = 0
         self._open: dict[str, tuple[RecordedDecision, Any]] = {}
         """Rows and options of requests that were published and are not resolved."""
@@ -258,6 +270,22 @@ class DecisionRecorder:
 
     # ---- the index -----------------------------------------------------------------------------
 
+    def unstored(
+        self, request_id: str, options: Any, outcome: Mapping[str, Any], facts: Mapping[str, Any]
+    ) -> IndexEntry:
+        """Return the row of a decision whose event waits to be stored."""
+        row, _ = self._open[request_id]
+        payload = {"requestId": request_id, "status": "answered", "outcome": dict(outcome)}
+        event = make_session_event(
+            "permission-request-resolved",
+            row.session_id or "",
+            seq=1,
+            ts=0,
+            payload=payload,
+            extensions={"quarterdeck": {"decidedBy": dict(facts)}},
+        )
+        return resolved(row, options, event)
+
     async def find(self, request_id: str) -> IndexEntry | None:
         """Return the decision of a request, once it is stored."""
         await self._host.settled()
@@ -275,6 +303,7 @@ class DecisionRecorder:
         return self._last_id
 
     def _decide(self, entry: IndexEntry) -> None:
+        self._on_stored([entry.decision.request_id])
         self._recent[entry.decision.request_id] = entry
         if len(self._recent) > RECENT:
             self._recent.popitem(last=False)
@@ -354,6 +383,9 @@ class DecisionRecorder:
             await self._host.read_events(meta.session_id, max(last, meta.last_seq), 1)
             last = await self._read(found, meta.session_id, last)
         self._unwritten.update(found.entries)
+        self._on_stored(
+            name for name, entry in found.entries.items() if entry.decision.state != "pending"
+        )
         if not found.has_pending:
             self._progress[meta.session_id] = max(last, meta.last_seq)
 

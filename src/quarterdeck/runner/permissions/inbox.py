@@ -47,7 +47,7 @@ import heapq
 import logging
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import anyio
 from msgspec import UNSET
@@ -80,18 +80,25 @@ from quarterdeck.runner.permissions.decision_index import (
     decided_by_json,
 )
 from quarterdeck.runner.permissions.decision_recorder import DecisionRecorder
+from quarterdeck.runner.permissions.unstored_refusals import UnstoredRefusals, stored_or_failing
 from quarterdeck.runner.schema import now
 from quarterdeck.wire import IndependentTasks
 
 logger = logging.getLogger(__name__)
 
+_NOTHING_ALLOWED: Final = (
+    "the log cannot be written, so nothing can be allowed now; make room on the disk of the hub,"
+    " or reject the request, which works in any case"
+)
+
 
 class PermissionInbox:
     """All requests of all sessions, and their decisions."""
 
-    def __init__(self, index: DecisionIndex, policy: Policy) -> None:
+    def __init__(self, index: DecisionIndex, policy: Policy, refusals: UnstoredRefusals) -> None:
         self.policy = policy
         self._index = index
+        self._refusals = refusals
         self._started_host: Host | None = None
         self._decisions: DecisionRecorder | None = None
         self._expiring: list[tuple[float, str]] = []
@@ -99,7 +106,8 @@ class PermissionInbox:
 
     async def start(self, host: Host, tasks: IndependentTasks) -> None:
         """Serve a host whose hook is `examine`; bring the index up to date with its log."""
-        self._started_host, self._decisions = host, DecisionRecorder(self._index, host)
+        self._started_host = host
+        self._decisions = DecisionRecorder(self._index, host, self._refusals.remove)
         await self._decisions.start(tasks)
         tasks.start_soon(self._expire)
 
@@ -228,10 +236,17 @@ class PermissionInbox:
             message = "the request has changed since it was shown; review it again"
             raise RequestRejected("stale", message, data={"digest": inspected.card.digest})
         outcome = sent_outcome(inspected.outcome(option_id), by)
+        is_refusal = request.is_refused_by(outcome)
+        if not is_refusal and not self._host.is_healthy:
+            raise RequestRejected("unavailable", _NOTHING_ALLOWED)
         facts = _decided_now(by, inspected.card.digest, key)
         stored = self._host.respond_permission(request_id, outcome, by=facts)
         with anyio.CancelScope(shield=True):
-            await stored
+            if not is_refusal:
+                await stored
+            elif not await stored_or_failing(self._host, self._host.settled):
+                entry = self._recorder.unstored(request_id, request.options, outcome, facts)
+                return self._refusals.add(entry, outcome, facts).decision
         return await self._decision(request_id, by, key, is_winner=True)
 
     def _decide(self, inspected: InspectedRequest, option_id: str | None, by: DecidedBy) -> None:
@@ -247,7 +262,7 @@ class PermissionInbox:
         self, request_id: str, by: DecidedBy, key: str | None, *, is_winner: bool = False
     ) -> RecordedDecision:
         """Return a decision to the device that made it; refuse all others."""
-        entry = await self._recorder.find(request_id)
+        entry = self._refusals.get(request_id) or await self._recorder.find(request_id)
         if entry is None:
             raise not_found(f"request {request_id!r}", "GET /api/permissions lists pending ones")
         decision = entry.decision
