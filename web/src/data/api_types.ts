@@ -373,6 +373,7 @@ export interface RecordedDecision {
   by?: DecidedBy
   requestedAt: string
   decidedAt?: string
+  problem?: string
 }
 
 export interface Refusal {
