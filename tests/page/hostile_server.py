@@ -8,7 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from typing_extensions import override  # in `typing` from Python 3.12 on
+else:
+
+    def override(method: object) -> object:
+        return method
 
 
 @dataclass(frozen=True)
@@ -82,6 +90,7 @@ def hostile_server(port: int = 0) -> Iterator[HostileServer]:
 
         do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_HEAD = _record  # noqa: N815
 
+        @override
         def log_message(self, *_: object) -> None:
             pass
 
