@@ -210,6 +210,14 @@ class AgentNotFound(QuarterdeckError):
         self.reason = reason
 
 
+class ConfinementUnavailable(QuarterdeckError):
+    """A command must be confined, and this machine cannot do it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"it must be confined, and that is not possible here: {reason}")
+        self.reason = reason
+
+
 class ModelFailed(QuarterdeckError):
     """A language model gave no answer.
 

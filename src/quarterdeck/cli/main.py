@@ -16,6 +16,7 @@ COMMANDS: dict[str, str] = {
     "show": "print a session from its log",
     "tail": "follow sessions live",
     "export": "write a session to a file",
+    "policy": "explain what the rules decide about a command",
     "devices": "list, pair and revoke devices",
     "acp": "serve an agent over ACP, on stdio or HTTP",
     "proxy": "connect an editor to the hub",

@@ -34,7 +34,7 @@ from quarterdeck.hub.store import HUB_TABLES, MOVED, HubStore
 from quarterdeck.hub.transcript_cache import Transcripts
 from quarterdeck.hub.view_cache import SessionStates, ViewBudget
 from quarterdeck.machine.private_files import private_folder
-from quarterdeck.protocol import ERROR_CODES
+from quarterdeck.protocol import ERROR_CODES, ApprovalMismatchEvent
 from quarterdeck.runner import (
     AgentRemoved,
     AgentUpdated,
@@ -49,9 +49,11 @@ from quarterdeck.runner import (
     SessionUpdated,
 )
 from quarterdeck.storage.database import open_database
+from quarterdeck.storage.reserve import Reserve
 from quarterdeck.wire import IndependentTasks, background_tasks
 
 DATABASE: Final = "hub.db"
+RESERVE: Final = "hub.reserve"
 TOKEN, PUSH_KEY, HUB_KEY = "token", "push.key", "hub.key"
 
 
@@ -118,10 +120,13 @@ class Hub:
             # tables over from an older hub.db before that is opened.
             await stack.enter_async_context(self._own_runner)
         home = private_folder(options.home)
+        reserve = Reserve(home / RESERVE)
+        reserve.open()
         store = HubStore(
             await stack.enter_async_context(
                 open_database(home / DATABASE, HUB_TABLES, moved_away=MOVED)
-            )
+            ),
+            reserve,
         )
         self.auth = Authentication(
             store,
@@ -160,7 +165,10 @@ class Hub:
                 self.push.on_request(news)
             case SessionUpdated():
                 self.push.on_session(news.session_id, news.status)
-            case AgentUpdated() | AgentRemoved() | QueueChanged() | Diagnostic():
+            case Diagnostic():
+                if news.code == ApprovalMismatchEvent.type and news.session_id is not None:
+                    self.push.on_mismatch(news.session_id)
+            case AgentUpdated() | AgentRemoved() | QueueChanged():
                 pass  # streams report these
             case _:
                 assert_never(news)
@@ -177,6 +185,8 @@ class Hub:
             policy=options.policy,
             idle_agent_minutes=options.idle_agent_minutes,
             retention=options.retention,
+            confine=options.confine,
+            projects=options.projects,
         )
         self.runner.reconfigure(self.options.runner)
 

@@ -26,6 +26,7 @@ from msgspec import Struct
 
 from quarterdeck.agents import KnownAgent
 from quarterdeck.host import RunSubscriber
+from quarterdeck.machine import ConfinementStatus
 from quarterdeck.policy import Policy
 from quarterdeck.protocol import (
     AgentSnapshotWire,
@@ -262,6 +263,9 @@ class RunnerApi(Protocol):
 
     async def known_agents(self) -> list[KnownAgent]:
         """Return the agents that can be started by name, and whether each is installed."""
+
+    async def agent_confinement(self, agent_id: str) -> ConfinementStatus | None:
+        """Return what keeps an agent from the hub's folders; None if there is no such agent."""
 
     async def start_agent(self, name: str, *, by: Actor = PROGRAM) -> AgentSnapshotWire:
         """Return the running agent of a name; start it if it does not run.

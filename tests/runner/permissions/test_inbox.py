@@ -305,7 +305,8 @@ async def test_a_call_id_that_is_used_again_inherits_no_allowed_command(
                 await client.ended(session, f"k{number - 1}")
             await client.prompt(session, f"k{number}")
         (request,) = await client.asked()
-        assert request["call"]["command"] == "rm -rf dist"
+        assert request["call"]["command"] is None
+        assert (request["call"]["agentSays"], request["call"]["source"]) == ("rm -rf dist", "title")
         assert await resolved(client, session) == []
         events = await client.events(session)
         shown = [each["payload"] for each in events if each["type"] == "tool-call"][-1]
@@ -339,6 +340,36 @@ async def test_a_call_that_changes_after_it_was_allowed_is_reported(tmp_path: Pa
         ]
         assert [each["data"]["different"] for each in mismatches] == [["rawInput"]]
         assert mismatches[0]["data"]["requestId"] == request["requestId"]
+
+
+@pytest.mark.slow
+async def test_a_mismatch_is_in_the_log_the_transcript_and_the_audit_after_a_restart_too(
+    tmp_path: Path,
+) -> None:
+    changed = {"progress": "edit-1", "input": {"path": "/etc/passwd"}}
+    given = options(tmp_path / "home", mine=asking(allowed=[changed, {"finish": "edit-1"}]))
+    async with running(given) as (_, client):
+        session = await client.session("mine", tmp_path)
+        await client.prompt(session, "k")
+        (request,) = await client.asked()
+        answer = {"optionId": "allow_once", "digest": request["digest"]}
+        await client.post(f"/api/permissions/{request['requestId']}/answer", answer)
+        await client.ended(session, "k")
+        events = await client.events(session)
+        (event,) = [each for each in events if each["type"] == "approval-mismatch"]
+        assert event["payload"]["code"] == "approval-mismatch"
+        assert event["payload"]["requestId"] == request["requestId"]
+        (difference,) = event["payload"]["differences"]
+        assert (difference["field"], difference["done"]) == ("rawInput", ["/etc/passwd"])
+        assert difference["shown"] == [f"{tmp_path}/a.py"]
+        entries = (await client.get(f"/api/sessions/{session}/transcript"))["entries"]
+        (entry,) = [each for each in entries if each["type"] == "mismatch"]
+        assert entry["differences"] == [difference]
+        (line,) = (await client.get("/api/decisions"))["decisions"]
+        assert line["mismatch"] == [difference]
+    async with running(given) as (_, client):
+        (line,) = (await client.get("/api/decisions"))["decisions"]
+        assert line["mismatch"] == [difference]
 
 
 async def test_odd_values_of_an_agent_break_neither_the_turn_nor_the_transcript(

@@ -29,6 +29,7 @@ export interface AgentView {
   capabilities?: AgentCapabilitiesWire
   authMethods?: { [key: string]: unknown }[]
   notice?: string
+  confinement?: ConfinementStatus
 }
 
 export interface AnswerElicitation {
@@ -54,19 +55,34 @@ export interface CallView {
   name: string
   kind: string | null
   agentSays: string
+  agentExplains: string | null
   description: string
   command: string | null
+  commands: string[]
+  folders: string[]
+  variables: string[]
   paths: string[]
+  addresses: string[]
   reads: boolean
   writes: boolean
   searches: boolean
+  fetches: boolean
   risk: string
   riskReason: string
   isInspectable: boolean
+  source: string
+  unknown: string[]
 }
 
 export interface ChangeKinds {
   kinds: PushKinds
+}
+
+export interface ConfinementStatus {
+  status: 'advisory' | 'enforced'
+  how: string
+  reason: string
+  limits: string[]
 }
 
 export interface CreateSession {
@@ -198,6 +214,7 @@ export interface KnownAgent {
   source: 'built-in' | 'configured' | 'well-known'
   installed: boolean
   envNames: string[]
+  confinement: ConfinementStatus | null
 }
 
 export interface KnownAgentList {
@@ -213,6 +230,15 @@ export interface MessageEntry {
   content: unknown[]
   promptKey?: string
   isClipped: boolean
+}
+
+export interface MismatchEntry {
+  type: 'mismatch'
+  seq: number
+  at: number
+  requestId: string
+  toolCallId: string
+  differences: unknown[]
 }
 
 export interface NonceAnswer {
@@ -364,6 +390,8 @@ export interface RecordedDecision {
   by?: DecidedBy
   requestedAt: string
   decidedAt?: string
+  problem?: string
+  mismatch?: unknown[]
 }
 
 export interface Refusal {
@@ -473,7 +501,7 @@ export interface ToolEntry {
 export interface TranscriptPage {
   session: SessionOverview
   seq: number
-  entries: (MessageEntry | ToolEntry | TurnEntry | StatusEntry)[]
+  entries: (MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry)[]
   hasOlder: boolean
   state?: { [key: string]: unknown }
 }
@@ -489,5 +517,5 @@ export interface TurnEntry {
 
 export interface WholeEntry {
   seq: number
-  entry: MessageEntry | ToolEntry | TurnEntry | StatusEntry
+  entry: MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry
 }

@@ -24,6 +24,7 @@ from quarterdeck.runner import SessionOverview
 from quarterdeck.views.transcript import (
     Entry,
     MessageEntry,
+    MismatchEntry,
     StatusEntry,
     ToolEntry,
     TurnEntry,
@@ -46,7 +47,7 @@ class TranscriptPage(ApiResponse, frozen=True, kw_only=True):
 
     session: SessionOverview
     seq: int
-    entries: list[MessageEntry | ToolEntry | TurnEntry | StatusEntry]
+    entries: list[MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry]
     has_older: bool
     state: dict[str, Any] | UnsetType = UNSET
     """All else of the session's state; with the newest page only."""
@@ -56,7 +57,7 @@ class WholeEntry(ApiResponse, frozen=True, kw_only=True):
     """An entry as it is after the event `seq`."""
 
     seq: int
-    entry: MessageEntry | ToolEntry | TurnEntry | StatusEntry
+    entry: MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry
 
 
 class _TranscriptApi:
