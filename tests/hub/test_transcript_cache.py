@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import tracemalloc
 from contextlib import aclosing
+from functools import partial
 from typing import Any, cast
 
 import anyio
@@ -142,9 +143,9 @@ async def test_pages_of_parts_are_those_of_one_fold(
         assert transcript.state.plan == whole.state.plan
         assert transcript.state.connection == whole.state.connection
         for each in expected[:: len(expected) // 9 or 1]:
-            found = await transcript.entry(each.seq)
-            assert found is not None
-            assert found.seq == each.seq
+            one = await transcript.entry(each.seq)
+            assert one is not None
+            assert one.seq == each.seq
         assert await transcript.entry(10**9) is None
 
 
@@ -230,7 +231,7 @@ async def test_views_that_were_not_read_for_long_are_dropped_first() -> None:
     dropped: list[str] = []
     budget = ViewBudget(100)
     for name in ("a", "b", "c"):
-        budget.hold(name, 40, lambda name=name: dropped.append(name))
+        budget.hold(name, 40, partial(dropped.append, name))
     assert dropped == ["a"]
     budget.hold("b", 40, lambda: dropped.append("b again"))
     budget.hold("d", 40, lambda: dropped.append("d"))

@@ -17,7 +17,7 @@ from tests.policy.shell_box import SHELLS, BoxClient, found_shells, opened
 pytestmark = pytest.mark.slow
 LINES: Final = 1_500
 SEED: Final = 13
-MISSING: Final = "install the shells that are missing: python3 tools/shells.py"
+MISSING: Final = "install the shells that are missing: python3 -m tools.shells"
 
 
 @pytest.fixture(scope="module")

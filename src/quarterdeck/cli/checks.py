@@ -26,17 +26,19 @@ from urllib.parse import quote
 import anyio
 
 from quarterdeck._version import __version__
-from quarterdeck.agents import Environment, check_agents
+from quarterdeck.agents import Environment, KnownAgents, check_agents
 from quarterdeck.cli.arguments import DONE, FAILED
-from quarterdeck.cli.config import HubConfig, config_path, load_config
+from quarterdeck.cli.config import HubConfig, config_path, hub_options, load_config
 from quarterdeck.cli.hub_access import hub_certificate, lock_owner, running_hub
 from quarterdeck.cli.terminal.screen import Screen
 from quarterdeck.errors import QuarterdeckError, SettingsInvalid
 from quarterdeck.http.certificates import CertificateUnusable, check_certificate
 from quarterdeck.http.client import HttpExchange
 from quarterdeck.hub.options import default_home
+from quarterdeck.machine import ConfinementStatus
 from quarterdeck.machine.process_origin import can_find_origin
 from quarterdeck.protocol import AgentDefinition
+from quarterdeck.runner import AgentConfinement
 from quarterdeck.views.text import plain, wrapped
 
 Status = Literal["ok", "warn", "fail"]
@@ -311,6 +313,35 @@ def check_installed_agents(installation: Installation) -> Iterator[Check]:
         yield Check(name="agents", status=status, found=each.found, remedy=each.remedy)
 
 
+def check_confinement(installation: Installation) -> Iterator[Check]:
+    """Check what keeps agents from the hub's folders: in general, and for agents that differ."""
+    config = installation.config or HubConfig()
+    options = hub_options(
+        config,
+        home=installation.home,
+        environ=installation.environ,
+        config_file=installation.config_file,
+    )
+    confinement = AgentConfinement(options.runner, KnownAgents(config.agents, installation.environ))
+    general = confinement.status(None)
+    yield _confinement_check("all agents", general)
+    for name in config.agents:
+        found = confinement.status(name)
+        if found != general:
+            yield _confinement_check(name, found)
+
+
+def _confinement_check(subject: str, found: ConfinementStatus) -> Check:
+    how = f" by {found.how}" if found.how else ""
+    limits = "".join(f"; {limit}" for limit in found.limits)
+    words, _, remedy = found.reason.rpartition("; ")
+    if found.status == "enforced":
+        words, remedy = found.reason, ""
+    text = f"{subject}: {found.status}{how}: {words}{limits}"
+    status: Status = "ok" if found.status == "enforced" else "warn"
+    return Check(name="confinement", status=status, found=text, remedy=remedy)
+
+
 CHECKS: Final[tuple[Callable[[Installation], Iterator[Check]], ...]] = (
     check_python,
     check_config,
@@ -324,6 +355,7 @@ CHECKS: Final[tuple[Callable[[Installation], Iterator[Check]], ...]] = (
     check_clock,
     check_node,
     check_environment,
+    check_confinement,
     check_installed_agents,
 )
 

@@ -200,8 +200,10 @@ async def _print_history(api: HubApi, chosen: Namespace) -> None:
 
 async def _revoke(api: HubApi, chosen: Namespace) -> None:
     device = await _find_device(api, chosen.words[0])
-    await api.call("DELETE", f"/api/devices/{quote(device['id'], safe='')}")
+    answer = await api.call("DELETE", f"/api/devices/{quote(device['id'], safe='')}")
     _report(chosen, {"revoked": device["id"]}, f"revoked {one_line(device['name'])}")
+    if answer:  # not stored yet
+        print_note(answer["message"])
 
 
 async def _rename(api: HubApi, chosen: Namespace) -> None:

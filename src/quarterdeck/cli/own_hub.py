@@ -68,7 +68,8 @@ async def open_served(
 
 def _local_options(home: Path, environ: Mapping[str, str], config_file: Path | None) -> HubOptions:
     """Return the configured options, but with the default address, no TLS and no proxy."""
-    configured = hub_options(load_config(environ, config_file), home=home, environ=environ)
+    config = load_config(environ, config_file)
+    configured = hub_options(config, home=home, environ=environ, config_file=config_file)
     default = HubOptions(home=home)
     return replace(
         configured,

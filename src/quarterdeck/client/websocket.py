@@ -76,6 +76,10 @@ class _Failed(msgspec.Struct, frozen=True):
     error: ErrorObject
 
 
+class _Reset(msgspec.Struct, frozen=True):
+    subscription: str
+
+
 class _Ahead(msgspec.Struct, frozen=True, rename="camel"):
     from_seq: int
     head: int
@@ -89,6 +93,7 @@ class _Frame(msgspec.Struct, frozen=True, rename="camel"):
     events: tuple[Raw, ...] = ()
     subscription_error: _Failed | UnsetType = UNSET
     subscription_ahead: _Ahead | UnsetType = UNSET
+    subscription_reset: _Reset | UnsetType = UNSET
     inbound_request: InboundRequest | UnsetType = UNSET
     inbound_result: _Result | UnsetType = UNSET
     error: ErrorObject | UnsetType = UNSET
@@ -155,6 +160,8 @@ class WebSocketTransport:
         self._subscriptions: dict[str, _Subscription] = {}
         self._outgoing: asyncio.Queue[str] = asyncio.Queue()
         self._has_hello = asyncio.Event()
+        self.log_epoch = ""
+        """The epoch of the hub's log, once connected."""
 
     async def connect(self, handlers: TransportHandlers) -> None:
         """Connect, once.
@@ -351,12 +358,17 @@ class WebSocketTransport:
             waiting = self._answers.get(frame.inbound_result.ref)
             if waiting is not None and not waiting.done():
                 waiting.set_result(frame.inbound_result)
-        elif frame.subscription_error is not UNSET:
-            self._on_subscription_error(frame.subscription_error, handlers)
+        elif frame.subscription_error is not UNSET or frame.subscription_reset is not UNSET:
+            self._on_subscription_state(frame, handlers)
         elif frame.hello is not UNSET:
-            self._has_hello.set()
+            self._on_hello(frame.hello)
         else:
             _warn(frame)
+
+    def _on_hello(self, hello: Any) -> None:
+        if isinstance(hello, dict):
+            self.log_epoch = str(hello.get("logEpoch") or "")
+        self._has_hello.set()
 
     def _on_response(self, raw: Raw) -> None:
         response = _read_response(raw)
@@ -376,10 +388,16 @@ class WebSocketTransport:
             except Exception:  # a listener is foreign code; the others must get the event, too
                 logger.exception("listener failed")
 
-    def _on_subscription_error(self, failed: _Failed, handlers: TransportHandlers) -> None:
-        subscription = self._subscriptions.pop(failed.subscription, None)
-        if subscription is not None and handlers.on_subscription_error is not None:
-            handlers.on_subscription_error(subscription[0], failed.error)
+    def _on_subscription_state(self, frame: _Frame, handlers: TransportHandlers) -> None:
+        if frame.subscription_reset is not UNSET:
+            subscription = self._subscriptions.get(frame.subscription_reset.subscription)
+            if subscription is not None and handlers.on_subscription_reset is not None:
+                handlers.on_subscription_reset(subscription[0])
+        elif frame.subscription_error is not UNSET:
+            failed = frame.subscription_error
+            subscription = self._subscriptions.pop(failed.subscription, None)
+            if subscription is not None and handlers.on_subscription_error is not None:
+                handlers.on_subscription_error(subscription[0], failed.error)
 
 
 def _warn(frame: _Frame) -> None:

@@ -36,7 +36,7 @@ from quarterdeck.hub.store import HUB_TABLES, MOVED, HubStore
 from quarterdeck.hub.transcript_cache import Transcripts
 from quarterdeck.hub.view_cache import SessionStates, ViewBudget
 from quarterdeck.machine.private_files import private_folder
-from quarterdeck.protocol import ERROR_CODES
+from quarterdeck.protocol import ERROR_CODES, ApprovalMismatchEvent
 from quarterdeck.runner import (
     AgentRemoved,
     AgentUpdated,
@@ -50,10 +50,12 @@ from quarterdeck.runner import (
     SessionDeleted,
     SessionUpdated,
 )
-from quarterdeck.storage.database import open_database
+from quarterdeck.storage.database import Database, open_database
+from quarterdeck.storage.reserve import Reserve
 from quarterdeck.wire import IndependentTasks, background_tasks
 
 DATABASE: Final = "hub.db"
+RESERVE: Final = "hub.reserve"
 PUSH_KEY, HUB_KEY = "push.key", "hub.key"
 OLD_TOKEN: Final = "token"  # noqa: S105 - the name of a file
 """The owner's, of an earlier version."""
@@ -64,6 +66,7 @@ class Hub:
 
     auth: Authentication
     push: PushService
+    database: Database
 
     def __init__(
         self,
@@ -122,11 +125,12 @@ class Hub:
             # tables over from an older hub.db before that is opened.
             await stack.enter_async_context(self._own_runner)
         home = private_folder(options.home)
-        store = HubStore(
-            await stack.enter_async_context(
-                open_database(home / DATABASE, HUB_TABLES, moved_away=MOVED)
-            )
+        reserve = Reserve(home / RESERVE)
+        reserve.open()
+        self.database = await stack.enter_async_context(
+            open_database(home / DATABASE, HUB_TABLES, moved_away=MOVED)
         )
+        store = HubStore(self.database, reserve)
         self.auth = Authentication(
             store,
             hub_key(home / HUB_KEY),
@@ -165,7 +169,10 @@ class Hub:
                 self.push.on_request(news)
             case SessionUpdated():
                 self.push.on_session(news.session_id, news.status)
-            case AgentUpdated() | AgentRemoved() | QueueChanged() | Diagnostic():
+            case Diagnostic():
+                if news.code == ApprovalMismatchEvent.type and news.session_id is not None:
+                    self.push.on_mismatch(news.session_id)
+            case AgentUpdated() | AgentRemoved() | QueueChanged():
                 pass  # streams report these
             case _:
                 assert_never(news)
@@ -174,13 +181,14 @@ class Hub:
         """Replace what can change while a hub runs; the rest of `options` is ignored.
 
         Agents that run are not restarted; those that start later use the new configuration. New
-        rules also decide pending requests. Changed rules and agents are recorded and pushed: an
-        agent that is not confined can write the file.
+        rules also decide pending requests. Changed rules, agents and confinement are recorded and
+        pushed: an agent that is not confined can write the file.
         """
         before = self.options
         changed = {
             "rules": before.policy != options.policy,
             "agents": before.agents != options.agents,
+            "confinement": (before.confine, before.projects) != (options.confine, options.projects),
         }
         self.options = replace(
             self.options,
@@ -188,6 +196,8 @@ class Hub:
             policy=options.policy,
             idle_agent_minutes=options.idle_agent_minutes,
             retention=options.retention,
+            confine=options.confine,
+            projects=options.projects,
         )
         self.runner.reconfigure(self.options.runner)
         names = " and ".join(name for name, is_changed in changed.items() if is_changed)

@@ -14,6 +14,7 @@ from quarterdeck.hub.auth.device_store import DEVICE_LOG_TABLES, DEVICE_TABLES, 
 from quarterdeck.hub.auth.pairing_store import PAIRING_TABLES, PairingStore
 from quarterdeck.hub.push.store import PUSH_TABLES, PushStore
 from quarterdeck.storage.database import Database, Tables
+from quarterdeck.storage.reserve import Reserve
 
 MOVED: Final = ("agents", "prompts", "decisions")
 """Tables that hub.db had before runner.db existed."""
@@ -39,7 +40,9 @@ HUB_TABLES: Final = (
 class HubStore:
     """The tables of hub.db, by feature."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, reserve: Reserve | None = None) -> None:
+        """`reserve` holds what must not be lost while the disk is full."""
+        self.reserve = reserve
         self.devices = DeviceStore(database)
         self.device_keys = DeviceKeyStore(database)
         self.pairings = PairingStore(database)

@@ -82,9 +82,14 @@ def canonical_program(program: str) -> str:
     return SAME.get(name, name)
 
 
+_PARENT: Final = re.compile(r"(?:^|[^\w.]|^-\w)\.\.(?:/|$)")
+"""A word that leaves a folder: `cat src/*` does not mean `cat src/../../etc/passwd`."""
+
+
 def acting_words(words: Sequence[str], *, has_open_word: bool = False) -> list[ActingWord]:
     """Return the words of a command that act; those of a program that it carries, too."""
-    return list(_found(words, has_open_word=has_open_word, carried=0))
+    found = list(_found(words, has_open_word=has_open_word, carried=0))
+    return found + [(word, "..") for word in words[1:] if _PARENT.search(word)]
 
 
 def _found(words: Sequence[str], *, has_open_word: bool, carried: int) -> Iterator[ActingWord]:

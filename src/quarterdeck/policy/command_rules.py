@@ -257,6 +257,16 @@ def _commands_inside(command: SimpleCommand) -> Iterator[SimpleCommand | None]:
             yield inner
 
 
+def words_to_spell(line: CommandLine) -> list[str]:
+    """Return the words of a line that act: a pattern allows them only if it spells them."""
+    found = [
+        acting[0] if acting else "a glob that may become an option"
+        for command in line.understood or ()
+        for acting in acting_words(command.words, has_open_word=command.has_open_word)
+    ]
+    return list(dict.fromkeys(found))
+
+
 # ---- deny ------------------------------------------------------------------------------------
 
 

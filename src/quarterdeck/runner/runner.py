@@ -28,10 +28,12 @@ from types import TracebackType
 from typing import Any, Final, Self, assert_never
 
 import anyio
+from msgspec import structs
 
 from quarterdeck.agents import KnownAgent, KnownAgents
 from quarterdeck.errors import RequestRejected
 from quarterdeck.host import Host, HostEndpoint, HostOptions, PermissionRequest
+from quarterdeck.machine import ConfinedStart, ConfinementStatus
 from quarterdeck.machine.private_files import locked_home
 from quarterdeck.machine.terminals import DefaultTerminalHandler
 from quarterdeck.policy import Policy
@@ -70,11 +72,13 @@ from quarterdeck.runner.api import (
     SessionUpdated,
     Unsubscribe,
 )
+from quarterdeck.runner.confinement import AgentConfinement
 from quarterdeck.runner.context_adapters import ContextAdapters
-from quarterdeck.runner.logs import open_log
+from quarterdeck.runner.logs import compact_log, open_log
 from quarterdeck.runner.options import RunnerOptions
 from quarterdeck.runner.permissions.decision_index import RecordedDecision
 from quarterdeck.runner.permissions.inbox import PermissionInbox
+from quarterdeck.runner.permissions.unstored_refusals import UnstoredRefusals, stored_or_failing
 from quarterdeck.runner.prompts.queue import PromptQueue
 from quarterdeck.runner.prompts.store import (
     PromptEntry,
@@ -88,15 +92,17 @@ from quarterdeck.runner.sessions.idle import IdleAgents
 from quarterdeck.runner.sessions.manager import HostCondition, SessionManager
 from quarterdeck.runner.store import RunnerStore, keep_tidy
 from quarterdeck.runner.workspaces import FileNames, FolderListing, SessionFile, list_folder
-from quarterdeck.storage import SqliteStorage
+from quarterdeck.storage import CompactedFile, LogEpoch, SqliteStorage
 from quarterdeck.storage.database import Database, open_database
-from quarterdeck.views.context import ACPCapabilities, ACPCommand
+from quarterdeck.storage.reserve import Reserve
+from quarterdeck.views.context import ACPCapabilities, ACPCommand, SetPermissionPolicyCommand
 from quarterdeck.wire import IndependentTasks, background_tasks, foreign_errors
 
 logger = logging.getLogger(__name__)
 
 LOG: Final = "log.db"
 DATABASE: Final = "runner.db"
+RESERVE: Final = "runner.reserve"
 EARLIER_DATABASE: Final = "hub.db"
 """Had the tables of runner.db in earlier versions; they are copied once."""
 KILL_MS: Final = 2_000
@@ -120,7 +126,9 @@ class Runner:
         self.options = options
         self.condition = HostCondition()
         self._known = KnownAgents(options.agents, options.environ, options.pass_env)
-        self._file_names = FileNames()
+        self.confinement = AgentConfinement(options, self._known)
+        self._known.environment.hidden = self.confinement.hidden.paths
+        self._file_names = FileNames(self.confinement.hidden)
         self._storage_failures = 0
         self._subscribers: dict[object, OnNews] = {}
         self._stack = AsyncExitStack()
@@ -158,10 +166,17 @@ class Runner:
             open_database(home / DATABASE, RUNNER_TABLES, moved_from=home / EARLIER_DATABASE)
         )
         store = RunnerStore(self.database)
-        self.inbox = PermissionInbox(store.decisions, options.policy)
+        reserve = Reserve(home / RESERVE)
+        reserve.open()
+        self._refusals = UnstoredRefusals(reserve)
+        self.inbox = PermissionInbox(
+            store.decisions, options.policy, store.context_policies, self._refusals
+        )
         self.host = host = await stack.enter_async_context(Host(self._host_options()))
         self._compose(host, store)
         tasks = IndependentTasks(await stack.enter_async_context(background_tasks()))
+        self.confinement.create_folders()
+        tasks.start_soon(anyio.to_thread.run_sync, self.confinement.report)
         self.context_adapters.start(tasks)
         await host.restore_sessions()
         await self.catalogue.start()
@@ -176,7 +191,7 @@ class Runner:
         changes = QueueChanges(self._on_queue_change)
         self.catalogue = SessionCatalogue(host, self._on_deleted)
         self.manager = SessionManager(
-            host, store, self._known, self.condition, self.catalogue, changes
+            host, store, self.confinement, self.condition, self.catalogue, changes
         )
         self.prompts = PromptQueue(host, store.prompts, self.manager, self.condition, changes)
         self.idle_agents = IdleAgents(
@@ -188,14 +203,29 @@ class Runner:
         environment = self._known.environment
         return HostOptions(
             storage=SqliteStorage(self.options.home / LOG, synchronous=self.options.synchronous),
-            terminal=DefaultTerminalHandler(environ=environment.common()),
+            terminal=DefaultTerminalHandler(
+                environ=environment.common(),
+                hidden=self.confinement.hidden,
+                confine=self._start_terminal,
+            ),
+            hidden=self.confinement.hidden.paths,
+            confine=self.confinement.start,
+            check_workspace=self.confinement.refusal,
             inherit=environment.of,
             elicitation=("form", "url"),
             restart="on-crash",
             restart_limit=5,
             kill_timeout_ms=KILL_MS,
             on_permission=self.inbox.examine,
+            find_decision=self._refusals.decided,
         )
+
+    def _start_terminal(self, session_id: str) -> ConfinedStart:
+        session = self.host.get_session(session_id)
+        if session is None:
+            return self.confinement.start_terminal(None, "/")
+        name = session.agent_definition_id
+        return self.confinement.start_terminal(name if isinstance(name, str) else None, session.cwd)
 
     # ---- news --------------------------------------------------------------------------------
 
@@ -247,6 +277,7 @@ class Runner:
         self._report(QueueChanged(session_id=session_id, number=number))
 
     def _on_deleted(self, session_id: str) -> None:
+        self.inbox.forget_session(session_id)
         self._report(SessionDeleted(session_id=session_id))
 
     def _report(self, news: News) -> None:
@@ -314,9 +345,16 @@ class Runner:
             log_path=str(self.options.home / LOG),
             is_healthy=self.host.is_healthy,
             storage_failures=self._storage_failures,
+            damages=tuple(damage.sentence for damage in self.host.log_damages),
         )
 
+    def log_epoch(self) -> LogEpoch:
+        return self.host.log_epoch
+
     # ---- the log -----------------------------------------------------------------------------
+
+    async def compact(self) -> list[CompactedFile]:
+        return [*await compact_log(self.host), await self.database.compact()]
 
     async def open_log(self, session_id: str | None) -> LogSource:
         return await open_log(self.host, self.catalogue, session_id)
@@ -335,7 +373,19 @@ class Runner:
 
     async def known_agents(self) -> list[KnownAgent]:
         # On a thread: it looks for programs, maybe on a slow disk.
-        return await anyio.to_thread.run_sync(self._known.all)
+        return await anyio.to_thread.run_sync(self._known_agents)
+
+    def _known_agents(self) -> list[KnownAgent]:
+        return [
+            structs.replace(agent, confinement=self.confinement.status(agent.name))
+            for agent in self._known.all()
+        ]
+
+    async def agent_confinement(self, agent_id: str) -> ConfinementStatus | None:
+        definition = self.host.agent_definition(agent_id)
+        if definition is None:
+            return None
+        return await anyio.to_thread.run_sync(self.confinement.status_of, definition)
 
     async def start_agent(self, name: str, *, by: Actor = PROGRAM) -> AgentSnapshotWire:
         _log("start_agent", by)
@@ -384,8 +434,10 @@ class Runner:
         if (agent is None) == (agent_id is None):
             raise RequestRejected("invalid", "name either an agent or the id of one that runs")
         if agent is not None:
-            agent_id = (await self.manager.start_agent(agent)).agent_id
+            workspace = self.confinement.workspace(agent, cwd)
+            agent_id = (await self.manager.start_agent(agent, workspace)).agent_id
         assert agent_id is not None
+        agent_id = await self.manager.agent_for(agent_id, cwd)
         session = await self.host.create_session(
             agent_id,
             cwd=cwd,
@@ -406,7 +458,7 @@ class Runner:
     ) -> SessionOverview:
         _log("load_session", by)
         await self.host.load_session(
-            agent_id,
+            await self.manager.agent_for(agent_id, cwd),
             session_id,
             cwd=cwd,
             mcp_servers=mcp_servers,
@@ -426,7 +478,7 @@ class Runner:
     ) -> SessionOverview:
         _log("resume_session", by)
         await self.host.resume_session(
-            agent_id,
+            await self.manager.agent_for(agent_id, cwd),
             session_id,
             cwd=cwd,
             mcp_servers=mcp_servers,
@@ -450,7 +502,8 @@ class Runner:
 
     async def cancel_turn(self, session_id: str, *, by: Actor = PROGRAM) -> None:
         _log("cancel_turn", by)
-        await self.host.cancel(session_id)
+        await self.host.send_cancel(session_id)
+        await stored_or_failing(self.host, self.host.settled)  # a full disk holds back no cancel
 
     async def set_mode(self, session_id: str, mode_id: str, *, by: Actor = PROGRAM) -> None:
         _log("set_mode", by)
@@ -466,6 +519,11 @@ class Runner:
         self, session_id: str, command: ACPCommand, *, by: Actor = PROGRAM
     ) -> None:
         _log(f"context command {command.command}", by)
+        if isinstance(command, SetPermissionPolicyCommand):
+            # Decided together with the owner's rules, not by a subscriber: see `inbox`.
+            session = self.catalogue.get(session_id)
+            await self.inbox.set_context_policy(session.session_id, command.policy, by)
+            return
         await self.context_adapters.execute(session_id, command)
 
     def context_capabilities(self) -> list[ACPCapabilities]:
@@ -543,7 +601,7 @@ class Runner:
     # ---- workspaces --------------------------------------------------------------------------
 
     async def list_folder(self, path: str | None) -> FolderListing:
-        return await list_folder(path)
+        return await list_folder(path, self.confinement.hidden)
 
     async def find_files(self, session_id: str, query: str, limit: int) -> list[SessionFile]:
         session = self.catalogue.get(session_id)
@@ -565,7 +623,10 @@ class Runner:
             policy=options.policy,
             idle_agent_minutes=options.idle_agent_minutes,
             retention=options.retention,
+            confine=options.confine,
+            projects=options.projects,
         )
+        self.confinement.configure(self.options)
         self._known.configure(options.agents)
         self.inbox.set_policy(options.policy)
 

@@ -23,6 +23,7 @@ from quarterdeck.protocol import (
     AgentMessageChunkEvent,
     AgentThoughtChunkEvent,
     AnyEvent,
+    ApprovalMismatchEvent,
     AvailableCommandsUpdateEvent,
     ConfigOptionsUpdateEvent,
     CurrentModeUpdateEvent,
@@ -111,7 +112,20 @@ class StatusEntry(
     resumed: bool
 
 
-Entry: TypeAlias = MessageEntry | ToolEntry | TurnEntry | StatusEntry
+class MismatchEntry(
+    Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="mismatch"
+):
+    """What an agent did after an approval differs from what was shown."""
+
+    seq: int
+    at: float
+    request_id: str
+    tool_call_id: str
+    differences: list[Any]
+    """Each has `field`, `shown` and `done`."""
+
+
+Entry: TypeAlias = MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry
 
 
 class _Texts(list[str]):
@@ -289,6 +303,8 @@ class Transcript:
                 self._add(event, _turn_entry(event))
             case SessionStatusChangeEvent():
                 self._status(event)
+            case ApprovalMismatchEvent():
+                self._add(event, _mismatch_entry(event))
             case UserMessageChunkEvent() | AgentMessageChunkEvent() | AgentThoughtChunkEvent():
                 self._chunk(_KINDS[type(event)], event)
             case SessionEvent():
@@ -433,6 +449,18 @@ def _turn_entry(event: PromptFinishedEvent) -> TurnEntry:
     )
 
 
+def _mismatch_entry(event: ApprovalMismatchEvent) -> MismatchEntry:
+    payload: Any = event.payload
+    differences = payload.get("differences")
+    return MismatchEntry(
+        seq=event.seq,
+        at=event.ts,
+        request_id=_text(payload.get("requestId")),
+        tool_call_id=_text(payload.get("toolCallId")),
+        differences=differences if isinstance(differences, list) else [],
+    )
+
+
 def _is_loss(status: object) -> bool:
     """Return whether a reader must see that a session has come to this status."""
     if not is_session_status(status):
@@ -463,7 +491,7 @@ def clipped(entry: Entry) -> Entry:
                 for name, each in entry.terminals.items()
             }
             entry = structs.replace(entry, call=clip.value(entry.call), terminals=terminals)
-        case TurnEntry() | StatusEntry():
+        case TurnEntry() | StatusEntry() | MismatchEntry():
             return entry
     return structs.replace(entry, is_clipped=True) if clip.has_cut else entry
 

@@ -134,6 +134,25 @@ async def test_a_new_device_is_pushed_to_the_other_devices(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+async def test_what_an_agent_did_after_an_approval_is_pushed_if_it_differs(tmp_path: Path) -> None:
+    changed = {"progress": "edit-1", "input": {"path": "/etc/passwd"}}
+    asker = scripted({**ASK, "allowed": [changed, {"finish": "edit-1"}]})
+    with push_service() as service:
+        async with hub_with(tmp_path / "home", service, asker=asker) as (_hub, client):
+            off = {"approvals": False, "finished": False, "failed": False, "questions": False}
+            browser = await subscribed(client, service, **off)
+            session = await client.session("asker", tmp_path)
+            await client.prompt(session, "p1")
+            (request,) = await client.asked()
+            answer = {"optionId": "allow_once", "digest": request["digest"]}
+            await client.post(f"/api/permissions/{request['requestId']}/answer", answer)
+            headers, message = await received(service, browser)
+    assert (message["kind"], message["url"]) == ("mismatch", f"/#/s/{session}")
+    assert headers["urgency"] == "high"
+    assert "passwd" not in json.dumps(message)
+
+
+@pytest.mark.slow
 async def test_the_end_of_a_turn_is_pushed(tmp_path: Path) -> None:
     failing = scripted({"fail": "no luck"}, sessions={"id": "bad-{n}"})
     with push_service() as service:

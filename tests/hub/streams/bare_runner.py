@@ -30,6 +30,7 @@ from quarterdeck.runner.context_adapters import ContextAdapters
 from quarterdeck.runner.logs import LiveLog
 from quarterdeck.runner.prompts.store import report_removed_meta
 from quarterdeck.runner.runner import permission_view
+from quarterdeck.storage import LogEpoch
 from quarterdeck.views.context import ACPCapabilities, ACPCommand
 from quarterdeck.wire import IndependentTasks
 
@@ -75,6 +76,9 @@ class BareRunner:
         unsubscribe = self._host.subscribe(None, 0, on_event)
         is_live = True
         return unsubscribe
+
+    def log_epoch(self) -> LogEpoch:
+        return self._host.log_epoch
 
     def __getattr__(self, name: str) -> Any:
         same = {

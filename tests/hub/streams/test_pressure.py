@@ -36,7 +36,7 @@ from tests.hub.streams.serving import (
 from tests.hub.streams.test_sse import opened, stored
 
 pytestmark = pytest.mark.anyio
-IDS = re.compile(rb"^id: (\d+)$", re.MULTILINE)
+IDS = re.compile(rb"^id: [0-9a-z]+-(\d+)$", re.MULTILINE)
 MANY, FEWER = 100_000, 40_000
 Asking = Callable[..., AbstractAsyncContextManager[Reader]]
 

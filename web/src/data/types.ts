@@ -4,7 +4,7 @@
 // Signals hold immutable values: a changed value is a new object. Actions return at once with their
 // pending state; nothing here throws when the network is lost.
 import type { ReadonlySignal } from '@preact/signals-core'
-import type { AgentExit, AuthMethod } from '../protocol/events.ts'
+import type { AgentExit, ApprovalDifference, AuthMethod } from '../protocol/events.ts'
 import type {
   AgentStatus,
   ContentBlock,
@@ -81,7 +81,10 @@ export interface SessionRow {
 }
 
 export type AgentRow = OrNull<
-  Pick<api.AgentView, 'agentId' | 'name' | 'restartCount' | 'reason' | 'capabilities'>
+  Pick<
+    api.AgentView,
+    'agentId' | 'name' | 'restartCount' | 'reason' | 'capabilities' | 'confinement'
+  >
 > & {
   status: AgentStatus
   exit: AgentExit | null
@@ -117,7 +120,7 @@ export type AgentRequest = PermissionRequest | Elicitation
  * An entry of the transcript. `seq` is its key: it is unique and never changes. A message that
  * continues after a tool call is two entries.
  */
-export type Entry = MessageEntry | ToolEntry | TurnEntry | StatusEntry
+export type Entry = MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry
 
 export interface MessageEntry
   extends Omit<api.MessageEntry, 'kind' | 'messageId' | 'content' | 'promptKey'> {
@@ -147,6 +150,11 @@ export interface TurnEntry extends Omit<api.TurnEntry, 'stopReason' | 'usage' | 
 /** The session was closed, disconnected or resumed. */
 export interface StatusEntry extends Omit<api.StatusEntry, 'status'> {
   status: SessionStatus
+}
+
+/** What an agent did after an approval differs from what was shown. */
+export interface MismatchEntry extends Omit<api.MismatchEntry, 'differences'> {
+  differences: readonly ApprovalDifference[]
 }
 
 export type Prompt = OrNull<Pick<api.PromptEntry, 'key' | 'mode' | 'error' | 'by' | 'createdAt'>> & {

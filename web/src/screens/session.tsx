@@ -9,7 +9,7 @@ import { PermissionBatchCard } from '../ui/permission_batch'
 import { permissionGroups } from '../ui/permission_groups'
 import { Composer } from '../ui/composer'
 import { ConnectionPill, OfflineBanner } from '../ui/connection'
-import { Message, Status, Turn } from '../ui/transcript_entries'
+import { Message, Mismatch, Status, Turn } from '../ui/transcript_entries'
 import { clock, pathEnd, sentence } from '../ui/format'
 import { ArrowDownIcon, BackIcon, ClockIcon, MoreIcon, Wheel } from '../ui/icons'
 import { Banner, Empty, IconButton, Spinner } from '../ui/kit'
@@ -235,6 +235,8 @@ function Transcript({ view, reading }: PartProps): JSX.Element {
           return <Turn entry={entry} since={promptBefore(current.current, index)} />
         case 'status':
           return <Status entry={entry} />
+        case 'mismatch':
+          return <Mismatch entry={entry} />
         default:
           return ignoreNewer(entry) ?? <></>
       }
@@ -292,6 +294,8 @@ function guess(line: Line): number {
     case 'turn':
     case 'status':
       return 40
+    case 'mismatch':
+      return 96
     case 'message': {
       if (entry.kind === 'thought') return 40
       const length = entry.content.reduce((total, block) => total + (block.text?.length ?? 200), 0)

@@ -3,11 +3,19 @@
 import type { JSX } from 'preact'
 import { memo } from 'preact/compat'
 import { useState } from 'preact/hooks'
-import type { MessageEntry, SessionStatus, StatusEntry, StopReason, TurnEntry } from '../data/index.ts'
+import type {
+  MessageEntry,
+  MismatchEntry,
+  SessionStatus,
+  StatusEntry,
+  StopReason,
+  TurnEntry,
+} from '../data/index.ts'
 import { Content } from './content'
 import { count, duration } from './format'
 import { ChevronIcon, ThoughtIcon } from './icons'
 import { Markdown } from './markdown'
+import { Visible } from './visible_text'
 
 type MessageProps = { entry: MessageEntry; next: number | null; onWhole: (seq: number) => void }
 
@@ -123,3 +131,38 @@ export const Status = memo(function Status({ entry }: { entry: StatusEntry }): J
     </p>
   )
 })
+
+/** What an agent did after an approval that differs from what was shown. */
+export const Mismatch = memo(function Mismatch({ entry }: { entry: MismatchEntry }): JSX.Element {
+  return (
+    <div class="turn failed mismatch" role="alert">
+      <p class="turn-title">Not what was approved</p>
+      <p class="turn-error">The agent did something else than what was shown before the approval.</p>
+      {entry.differences.map((each) => (
+        <dl key={each.field}>
+          <dt>Shown</dt>
+          <dd>
+            <Texts of={each.shown} />
+          </dd>
+          <dt>Done</dt>
+          <dd>
+            <Texts of={each.done} />
+          </dd>
+        </dl>
+      ))}
+    </div>
+  )
+})
+
+function Texts({ of }: { of: readonly string[] }): JSX.Element {
+  if (of.length === 0) return <>Nothing</>
+  return (
+    <>
+      {of.map((text) => (
+        <code key={text}>
+          <Visible text={text} />
+        </code>
+      ))}
+    </>
+  )
+}

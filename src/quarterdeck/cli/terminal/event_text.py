@@ -11,6 +11,7 @@ from quarterdeck.protocol import (
     AgentMessageChunkEvent,
     AgentThoughtChunkEvent,
     AnyEvent,
+    ApprovalMismatchEvent,
     AvailableCommandsUpdateEvent,
     ConfigOptionsUpdateEvent,
     CurrentModeUpdateEvent,
@@ -102,6 +103,8 @@ def body(event: Event, marks: Marks, cwd: str) -> list[Line]:
         case PermissionRequestCreatedEvent():
             call = payload.get("toolCall")
             return _content_lines(call if isinstance(call, Mapping) else {}, cwd)
+        case ApprovalMismatchEvent():
+            return mismatch_lines(payload)
         case (
             UserMessageChunkEvent()
             | AgentMessageChunkEvent()
@@ -124,6 +127,17 @@ def body(event: Event, marks: Marks, cwd: str) -> list[Line]:
             return []
         case _:
             assert_never(known)
+
+
+def mismatch_lines(payload: Mapping[str, Any]) -> list[Line]:
+    """Return what was shown and what the agent did instead, a line each."""
+    lines: list[Line] = []
+    for each in _tables(payload.get("differences")):
+        for label in ("shown", "done"):
+            texts = each.get(label)
+            listed = texts if isinstance(texts, list) else []
+            lines += [Line(f"{label}: {plain(str(text))}", "bad") for text in listed or ["nothing"]]
+    return lines
 
 
 def final_lines(state: SessionState, marks: Marks) -> list[tuple[str, list[str]]]:
@@ -273,6 +287,7 @@ _OtherEvent: TypeAlias = (
     | AgentThoughtChunkEvent
     | ConfigOptionsUpdateEvent
     | SessionResetEvent
+    | ApprovalMismatchEvent
     | TerminalOutputEvent
     | UnrecognizedUpdateEvent
 )
@@ -315,6 +330,8 @@ def _describe_other(event: _SettingsEvent | _OtherEvent) -> str:
             return str(payload.get("title", ""))
         case SessionStatusChangeEvent():
             return str(payload.get("status"))
+        case ApprovalMismatchEvent():
+            return f"{payload.get('requestId')}: the agent did something else than what was shown"
         case UsageUpdateEvent():
             return _usage(payload)
         case (

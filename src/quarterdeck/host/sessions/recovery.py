@@ -24,6 +24,7 @@ from quarterdeck.protocol import (
     ELICITATION_UPDATED,
     AgentMessageChunkEvent,
     AgentThoughtChunkEvent,
+    ApprovalMismatchEvent,
     AvailableCommandsUpdateEvent,
     ConfigOptionsUpdateEvent,
     CurrentModeUpdateEvent,
@@ -65,6 +66,7 @@ class StoredSessions:
         self._storage = options.storage
         # A host without a hook writes the events of acpjs, without extensions.
         self._names_restart = options.on_permission is not None
+        self._find_decision = options.find_decision
         self._emitter = emitter
         self.metas: dict[str, SessionMeta] = {}
         """The record of every session that storage had when the host started."""
@@ -109,11 +111,27 @@ class StoredSessions:
         for request_id, elicitation in pending.items():
             if elicitation is None:
                 payload = {"requestId": request_id, "status": "superseded"}
+                decided = self._decided(session.id, request_id)
                 self._emitter.session_event(
-                    session, "permission-request-resolved", payload, extensions
+                    session,
+                    "permission-request-resolved",
+                    *(decided or (payload, extensions)),
                 )
             else:
                 record_elicitation(self._emitter, session, {**elicitation, "status": "superseded"})
+
+    def _decided(
+        self, session_id: str, request_id: Any
+    ) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """Return payload and extensions of a decision that could not be stored at its time."""
+        if self._find_decision is None or not isinstance(request_id, str):
+            return None
+        decision = self._find_decision(session_id, request_id)
+        if decision is None:
+            return None
+        outcome, by = decision
+        payload = {"requestId": request_id, "status": "answered", "outcome": dict(outcome)}
+        return payload, {"quarterdeck": {"decidedBy": dict(by)}}
 
 
 class SessionRecovery:
@@ -252,6 +270,7 @@ def _fold(session: HostSession, event: Event, pending: _Pending, status: str | N
             | ConfigOptionsUpdateEvent()
             | SessionInfoUpdateEvent()
             | UsageUpdateEvent()
+            | ApprovalMismatchEvent()
             | TerminalOutputEvent()
             | HostEvent()
             | UnknownEvent()

@@ -156,6 +156,13 @@ class TokenAnswer(Struct, frozen=True, kw_only=True, rename="camel"):
     token: str
 
 
+class UnstoredRevocation(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The device is revoked, and this is not stored yet (202): the disk is full or read-only."""
+
+    message: str
+    """What to do."""
+
+
 class DeviceChange(Body, frozen=True, kw_only=True):
     """What to change of a device."""
 
@@ -373,6 +380,9 @@ class _DeviceApi:
             return _owner_stays()
         if not await self._devices.revoke(device_id, except_for=connection_of(scope)):
             return _no_such_device()
+        problem = self._devices.unstored_revocation(device_id)
+        if problem is not None:
+            return _json(UnstoredRevocation(message=problem), 202)
         return Response(status_code=204)
 
     async def log_out(self, scope: AsgiScope, _body: bytes) -> Response:

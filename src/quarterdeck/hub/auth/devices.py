@@ -1,7 +1,8 @@
 """`Devices`: all paired devices, their keys or the hashes of their tokens, and their connections.
 
 The table is small and only this process writes it, so all of it is in memory: a wrong token costs a
-hash and no query. Every change is stored first and then takes effect. A browser has a key and
+hash and no query. Every change is stored first and then takes effect; only its end takes effect
+first (`revocations`), so that a device can be revoked on a full disk. A browser has a key and
 signs (`request_signatures`); a program has a token. No device has both.
 
 A device ends in one of two ways: it is revoked, or it expires (at its own time, or because it was
@@ -38,8 +39,11 @@ from quarterdeck.hub.auth.device_store import (
     event_of,
 )
 from quarterdeck.hub.auth.p256 import public_key
+from quarterdeck.hub.auth.revocations import Revocations
 from quarterdeck.hub.auth.tokens import digest, make_token
+from quarterdeck.hub.auth.trusted_time import TrustedTime
 from quarterdeck.protocol.timestamps import Now, iso_seconds, seconds_of
+from quarterdeck.storage.reserve import Reserve
 
 logger = logging.getLogger(__name__)
 
@@ -68,11 +72,19 @@ class Devices:
         key_store: DeviceKeyStore,
         *,
         now: Now = time.time,
+        steady: Now | None = None,
         unused_seconds: float = UNUSED_SECONDS,
+        reserve: Reserve | None = None,
     ) -> None:
+        """`now` and `steady` are the clocks of `TrustedTime`.
+
+        `reserve` holds revocations while the disk is full.
+        """
         self._store = store
         self._key_store = key_store
-        self._now = now
+        self._revocations = Revocations(store, reserve)
+        self._time = TrustedTime(now, steady)
+        self._now = self._time.now
         self._unused_seconds = unused_seconds or float("inf")
         self._devices: dict[str, Device] = {}
         self._ids: dict[bytes, str] = {}
@@ -90,10 +102,13 @@ class Devices:
 
     async def load(self) -> None:
         """Load the stored devices; the owner has no token, and one of an earlier version ends."""
+        await self._revocations.load()
         stored = await self._store.load(digest(make_token()), iso_seconds(self._now()))
         keys = await self._key_store.load()
         self._addresses = stored.addresses
         for token_hash, next_hash, device in stored.devices:
+            if device.id in self._revocations.unstored:
+                continue
             if device.id in keys:
                 self._add_with_key(device, keys[device.id])
                 continue
@@ -105,7 +120,9 @@ class Devices:
         """Return the device of a token; None if there is none, or it has ended."""
         token_hash = digest(token)
         device = await self.seen(self._ids.get(token_hash, ""), sighting)
-        if device is not None and self._next.get(device.id) == token_hash:
+        if device is None:
+            return None
+        if self._next.get(device.id) == token_hash:
             await self._use_next(device.id)
         # It may have changed while that was stored.
         return self._devices.get(self._ids.get(token_hash, ""))
@@ -215,8 +232,13 @@ class Devices:
         """Revoke a device and close its connections but one; return whether there was a device."""
         return await self._end(device_id, "revoked", except_for)
 
+    def unstored_revocation(self, device_id: str) -> str | None:
+        """Return what is wrong if the revocation of a device is not stored yet."""
+        return self._revocations.problem(device_id)
+
     async def sweep(self) -> None:
         """Store when devices were last seen, and end those that have expired."""
+        await self._revocations.retry()
         for device_id in tuple(self._devices):
             if self.live_count(device_id):
                 self._touch(device_id)
@@ -233,27 +255,27 @@ class Devices:
                 await self._store_seen(device)
 
     async def _expire(self, device: Device) -> None:
-        """End a device for good: a longer `unused_seconds` does not bring it back."""
-        try:
+        """End a device for good: a longer `unused_seconds` does not bring it back.
+
+        Only if the clock can be trusted; until then the device is rejected.
+        """
+        if self._time.is_settled:
             await self._end(device.id, "expired")
-        except DatabaseFailed as error:  # it is rejected all the same; the next sweep tries again
-            logger.warning("an expired device was not stored", extra={"reason": str(error)})
 
     async def _end(
         self, device_id: str, what: DeviceEventKind, except_for: DeviceConnection | None = None
     ) -> bool:
-        device = self._devices.get(device_id)
-        event = None if device is None else self._event(what, device)
-        was_stored = await self._store.end(device_id, iso_seconds(self._now()), event)
+        device = self._devices.pop(device_id, None)
+        if device is None:
+            return False
         for token_hash in self._hashes.pop(device_id, ()):
             del self._ids[token_hash]
-        self._devices.pop(device_id, None)
         self._keys.pop(device_id, None)
         self._next.pop(device_id, None)
         self._close_connections(device_id, except_for)
-        if was_stored:
-            logger.info("device %s", what, extra={"device": device_id})
-        return was_stored
+        await self._revocations.add(self._event(what, device))
+        logger.info("device %s", what, extra={"device": device_id})
+        return True
 
     @contextmanager
     def connection(self, device: Device) -> Iterator[DeviceConnection]:

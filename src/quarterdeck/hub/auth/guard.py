@@ -506,7 +506,11 @@ class Authentication:
         check_listening(options.listening)
         self.options = options
         self.devices = Devices(
-            store.devices, store.device_keys, now=now, unused_seconds=options.unused_seconds
+            store.devices,
+            store.device_keys,
+            now=now,
+            unused_seconds=options.unused_seconds,
+            reserve=store.reserve,
         )
         self.nonces = Nonces()
         self.hub_key = hub_key

@@ -44,6 +44,7 @@ from quarterdeck.hub.context.frames import (
     write_message,
 )
 from quarterdeck.hub.context.subscription import ContextSubscription
+from quarterdeck.hub.streams.cursors import LogCursor
 from quarterdeck.hub.streams.service import Streams
 from quarterdeck.hub.streams.sources import StreamSources
 from quarterdeck.protocol import has_agent
@@ -249,7 +250,7 @@ class ContextConnection:
                 await self._again(token)
             case ContextSubscribe():
                 for session_id in message.session_ids:
-                    await self._subscribe(session_id, message.from_seq)
+                    await self._subscribe(session_id, message)
             case ContextUnsubscribe():
                 self._unsubscribe(message.session_ids)
             case Command():
@@ -272,7 +273,16 @@ class ContextConnection:
         else:
             self._greet()
 
-    async def _subscribe(self, session_id: str, from_seq: int) -> None:
+    def _start_of(self, session_id: str, message: ContextSubscribe) -> int:
+        """Return where a session begins for the client; 0 if its number means nothing any more."""
+        epoch = self._streams.logs.log_epoch
+        if LogCursor(message.epoch or None, message.from_seq).is_valid(epoch):
+            return message.from_seq
+        facts = {"sessionId": session_id, "epoch": epoch.id}
+        self._socket.push(write_message("history_reset", **facts))
+        return 0
+
+    async def _subscribe(self, session_id: str, message: ContextSubscribe) -> None:
         subscription = self._subscriptions.get(session_id)
         if (
             session_id in self._subscribed
@@ -281,7 +291,9 @@ class ContextConnection:
         ):
             return  # the client is getting it already
         try:
+            from_seq = self._start_of(session_id, message)
             subscription = await self._open(session_id, from_seq=from_seq, is_replay=True)
+            subscription.wants_epoch = message.epoch is not None
         except (AcpError, StorageFailed) as error:
             self._socket.push(error_frame(error, sessionId=session_id))
             self._socket.push(write_message("history_complete", sessionId=session_id, lastSeq=0))

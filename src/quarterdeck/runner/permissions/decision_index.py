@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.runner.schema import column_of, id_of_column
@@ -56,6 +57,10 @@ class RecordedDecision(Struct, frozen=True, kw_only=True, rename="camel"):
     by: DecidedBy | UnsetType = UNSET
     requested_at: str
     decided_at: str | UnsetType = UNSET
+    problem: str | UnsetType = UNSET
+    """Why the decision holds and is not in the log yet; it is then not listed either."""
+    mismatch: list[Any] | UnsetType = UNSET
+    """What the agent did that differs from what was shown: `field`, `shown` and `done` of each."""
 
 
 class IndexEntry(NamedTuple):
@@ -63,6 +68,9 @@ class IndexEntry(NamedTuple):
 
     decision: RecordedDecision
     key: str | None = None
+
+    def with_problem(self, problem: str) -> IndexEntry:
+        return IndexEntry(replace(self.decision, problem=problem), self.key)
 
 
 class IndexPosition(NamedTuple):
@@ -77,7 +85,7 @@ _SAME_SECONDS: Final = 5
 """Between the times of one request, as an earlier version noted it and as the log has it."""
 _COLUMNS: Final = (
     "id, request_id, session_id, agent, digest, request, state, outcome, kind, by, requested_at,"
-    " decided_at"
+    " decided_at, mismatch"
 )
 
 
@@ -106,6 +114,12 @@ class DecisionIndex:
             )
 
         await self._database.write(record)
+
+    async def record_mismatches(self, mismatches: Mapping[str, Sequence[Any]]) -> None:
+        """Add to decisions of the index what agents did that differs, by request; idempotent."""
+        rows = [(_text(list(found)), request_id) for request_id, found in mismatches.items()]
+        query = "UPDATE decisions SET mismatch = ? WHERE request_id = ?"
+        await self._database.write(lambda connection: connection.executemany(query, rows))
 
     async def end_pending(self, by: DecidedBy, at: str) -> None:
         """Supersede what is still pending: for a start, when no request can be."""
@@ -141,7 +155,9 @@ class DecisionIndex:
 def blank(connection: sqlite3.Connection, session_id: str) -> None:
     """Do the same for one session, inside a transaction."""
     column = column_of(session_id)
-    connection.execute("UPDATE decisions SET request = 'null' WHERE session_id = ?", (column,))
+    connection.execute(
+        "UPDATE decisions SET request = 'null', mismatch = NULL WHERE session_id = ?", (column,)
+    )
     connection.execute("DELETE FROM decision_progress WHERE session_id = ?", (column,))
 
 
@@ -189,10 +205,11 @@ def _put(connection: sqlite3.Connection, entry: IndexEntry) -> None:
         (decision.request_id, session_id, decision.requested_at, _SAME_SECONDS),
     )
     connection.execute(
-        f"INSERT INTO decisions ({_COLUMNS}, key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+        f"INSERT INTO decisions ({_COLUMNS}, key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
         " ON CONFLICT DO UPDATE SET state = excluded.state, outcome = excluded.outcome,"
         " kind = excluded.kind, by = excluded.by, key = coalesce(excluded.key, key),"
-        " decided_at = excluded.decided_at WHERE excluded.state != 'pending'",
+        " decided_at = excluded.decided_at, mismatch = coalesce(excluded.mismatch, mismatch)"
+        " WHERE excluded.state != 'pending'",
         (
             decision.id,
             decision.request_id,
@@ -206,6 +223,7 @@ def _put(connection: sqlite3.Connection, entry: IndexEntry) -> None:
             None if decision.by is UNSET else _text(decision.by),
             decision.requested_at,
             None if decision.decided_at is UNSET else decision.decided_at,
+            None if decision.mismatch is UNSET else _text(decision.mismatch),
             key,
         ),
     )
@@ -243,6 +261,7 @@ def _decision(row: Any) -> RecordedDecision:
         by=UNSET if by is None else decided_by(decode_json(by)),
         requested_at=times[0],
         decided_at=UNSET if times[1] is None else times[1],
+        mismatch=UNSET if times[2] is None else decode_json(times[2]),
     )
 
 
