@@ -58,6 +58,8 @@ class Target:
     newest: Callable[[], NonceAndTime]
     """The nonce and the clock of the hub."""
     counts: Callable[[], int]
+    leaving: str = ""
+    """The token of a device that signs out: a valid request to that endpoint ends its device."""
     replays: dict[str, bytes] = field(default_factory=dict)
     """Valid requests that were sent, by endpoint."""
 
@@ -134,17 +136,21 @@ def _holes(attack: Attack, reply: Reply) -> Iterator[str]:
 async def _unusable(endpoint: Endpoint, target: Target) -> str | None:
     """Send a valid request of the owner and one of the browser; return what is wrong."""
     writer = _RequestWriter(endpoint, target)
-    requests = {"the owner": writer.request(writer.bearer)}
-    if endpoint.scope is not None and endpoint.path != "/api/logout":  # that ends the browser
-        valid = Attack("", writer.request(writer.proof), frozenset())
-        requests["the browser"] = target.replays[_name(endpoint)] = writer.signed(valid)
-    for name, raw in requests.items():
+    is_logout = endpoint.path == "/api/logout"
+    bearer = f"Authorization: Bearer {target.leaving}" if is_logout else writer.bearer
+    requests = {"the owner": writer.request(bearer)}
+    if endpoint.scope is not None and not is_logout:
+        requests["the browser"] = writer.request(writer.proof)
+    for name, request in requests.items():
+        raw = writer.signed(Attack("", request, frozenset()))
         async with target.served.connect() as wire:
             with anyio.fail_after(PATIENCE):
                 await wire.send(raw)
                 status, _ = await wire.head()
         if status in _GUARD:
             return f"{_name(endpoint)}: refused {name}: {status}"
+        if name == "the browser":
+            target.replays[_name(endpoint)] = raw
     return None
 
 

@@ -76,10 +76,12 @@ async def test_no_attack_gets_through_to_any_endpoint_of_a_hub(
     async with fort(tmp_path / "home", parser) as found:
         browser, other = await found.browser("admin"), await found.browser("admin")
         newest, reached = found.hub.auth.nonces.newest, lambda: len(found.reached)
-        target = Target(found.served, await found.pair("admin"), browser, other, newest, reached)
+        token, leaving = await found.pair("admin"), await found.pair("admin")
+        target = Target(found.served, token, browser, other, newest, reached, leaving)
         holes = await attack_every(found.endpoints, target, half=PARSERS.index(parser))
         assert not holes, "\n".join(holes)
         assert (await browser.call("GET", "/api/device")).status == 200
+        assert (await found.served.call("GET", "/api/device", token=token)).status == 200
 
 
 async def test_a_device_reaches_nothing_above_its_scope(tmp_path: Path) -> None:
