@@ -78,7 +78,9 @@ async def gone_back(tmp_path: Path) -> AsyncIterator[Gone]:
         yield Gone(client, session, page["epoch"], seq, history, url, token)
 
 
-async def test_inv_13_no_reader_of_a_log_that_went_back_continues_silently(tmp_path: Path) -> None:
+async def test_p18_inv_13_no_reader_of_a_log_that_went_back_continues_silently(
+    tmp_path: Path,
+) -> None:
     async with gone_back(tmp_path) as gone:
         events = f"/api/sessions/{gone.session}/events"
         numbers = [event["seq"] for event in gone.history]

@@ -105,7 +105,7 @@ async def check_flip(make: Callable[[Path], AnyLog], folder: Path, expected: Log
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["log.db", "log.db-wal", "log.db.mark", "log.db after closing"])
-async def test_inv_13_no_flipped_bit_of_a_log_goes_unnoticed(name: str, tmp_path: Path) -> None:
+async def test_p17_inv_13_no_flipped_bit_of_a_log_goes_unnoticed(name: str, tmp_path: Path) -> None:
     folder, killed = tmp_path / "home", tmp_path / "killed"
     folder.mkdir()
     expected = await left_by_kill(SqliteStorage(folder / "log.db"), folder, killed)
@@ -127,7 +127,7 @@ async def test_inv_13_no_flipped_bit_of_a_log_goes_unnoticed(name: str, tmp_path
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 0.9])
 @pytest.mark.parametrize("name", ["log.db", "log.db-wal"])
-async def test_inv_13_a_truncated_file_of_a_log_is_named(
+async def test_p17_inv_13_a_truncated_file_of_a_log_is_named(
     name: str, share: float, tmp_path: Path
 ) -> None:
     folder, killed = tmp_path / "home", tmp_path / "killed"

@@ -28,12 +28,11 @@ from types import TracebackType
 from typing import Any, Final, Self, assert_never
 
 import anyio
-from msgspec import structs
 
 from quarterdeck.agents import KnownAgent, KnownAgents
 from quarterdeck.errors import RequestRejected
-from quarterdeck.host import Host, HostEndpoint, HostOptions, PermissionRequest
-from quarterdeck.machine import ConfinedStart, ConfinementStatus
+from quarterdeck.host import Host, HostEndpoint, HostOptions
+from quarterdeck.machine import ConfinementStatus
 from quarterdeck.machine.private_files import locked_home
 from quarterdeck.machine.terminals import DefaultTerminalHandler
 from quarterdeck.policy import Policy
@@ -47,7 +46,6 @@ from quarterdeck.protocol import (
     HostElicitationSnapshot,
     InstallProgressEvent,
     PermissionUpdatedEvent,
-    RequestKind,
     SessionEvent,
     SessionSnapshotWire,
     SessionUpdatedEvent,
@@ -206,7 +204,9 @@ class Runner:
             terminal=DefaultTerminalHandler(
                 environ=environment.common(),
                 hidden=self.confinement.hidden,
-                confine=self._start_terminal,
+                confine=lambda session_id: self.confinement.start_terminal(
+                    self.host.get_session(session_id)
+                ),
             ),
             hidden=self.confinement.hidden.paths,
             confine=self.confinement.start,
@@ -219,13 +219,6 @@ class Runner:
             on_permission=self.inbox.examine,
             find_decision=self._refusals.decided,
         )
-
-    def _start_terminal(self, session_id: str) -> ConfinedStart:
-        session = self.host.get_session(session_id)
-        if session is None:
-            return self.confinement.start_terminal(None, "/")
-        name = session.agent_definition_id
-        return self.confinement.start_terminal(name if isinstance(name, str) else None, session.cwd)
 
     # ---- news --------------------------------------------------------------------------------
 
@@ -244,12 +237,12 @@ class Runner:
                 session_id, status = payload["sessionId"], payload["status"]
                 self._report(SessionUpdated(session_id=session_id, status=status))
             case PermissionUpdatedEvent():
-                self._report(_request_updated("permission", payload))
+                self._report(RequestUpdated.of("permission", payload))
             case DiagnosticEvent():
                 self._on_diagnostic(payload)
             case UnknownEvent():
                 if known.type == ELICITATION_UPDATED:
-                    self._report(_request_updated("elicitation", payload))
+                    self._report(RequestUpdated.of("elicitation", payload))
             case InstallProgressEvent() | SessionEvent():
                 pass  # no news
             case _:
@@ -266,12 +259,8 @@ class Runner:
         )
         if payload["code"] == _LOG_FAILED:
             self._storage_failures += 1
-            health = self.health()
-            self._report(
-                HealthChanged(
-                    is_healthy=health.is_healthy, storage_failures=health.storage_failures
-                )
-            )
+            health, failures = self.host.is_healthy, self._storage_failures
+            self._report(HealthChanged(is_healthy=health, storage_failures=failures))
 
     def _on_queue_change(self, session_id: str, number: int) -> None:
         self._report(QueueChanged(session_id=session_id, number=number))
@@ -328,11 +317,11 @@ class Runner:
         return self.host.last_seq(session_id)
 
     def pending_permissions(self) -> list[PermissionView]:
-        return [permission_view(each) for each in self.host.pending_permissions()]
+        return [PermissionView.of(each) for each in self.host.pending_permissions()]
 
     def pending_permission(self, request_id: str) -> PermissionView | None:
         request = self.host.pending_permission(request_id)
-        return None if request is None else permission_view(request)
+        return None if request is None else PermissionView.of(request)
 
     def pending_elicitations(self) -> list[HostElicitationSnapshot]:
         return self.host.pending_elicitations()
@@ -373,18 +362,10 @@ class Runner:
 
     async def known_agents(self) -> list[KnownAgent]:
         # On a thread: it looks for programs, maybe on a slow disk.
-        return await anyio.to_thread.run_sync(self._known_agents)
-
-    def _known_agents(self) -> list[KnownAgent]:
-        return [
-            structs.replace(agent, confinement=self.confinement.status(agent.name))
-            for agent in self._known.all()
-        ]
+        return await anyio.to_thread.run_sync(self.confinement.known_agents)
 
     async def agent_confinement(self, agent_id: str) -> ConfinementStatus | None:
         definition = self.host.agent_definition(agent_id)
-        if definition is None:
-            return None
         return await anyio.to_thread.run_sync(self.confinement.status_of, definition)
 
     async def start_agent(self, name: str, *, by: Actor = PROGRAM) -> AgentSnapshotWire:
@@ -437,9 +418,8 @@ class Runner:
             workspace = self.confinement.workspace(agent, cwd)
             agent_id = (await self.manager.start_agent(agent, workspace)).agent_id
         assert agent_id is not None
-        agent_id = await self.manager.agent_for(agent_id, cwd)
         session = await self.host.create_session(
-            agent_id,
+            await self.manager.agent_for(agent_id, cwd),
             cwd=cwd,
             mcp_servers=mcp_servers,
             additional_directories=additional_directories,
@@ -629,24 +609,6 @@ class Runner:
         self.confinement.configure(self.options)
         self._known.configure(options.agents)
         self.inbox.set_policy(options.policy)
-
-
-def permission_view(request: PermissionRequest) -> PermissionView:
-    """Return a pending request as plain data."""
-    return PermissionView(
-        request=request.snapshot(),
-        card=None if request.hook_data is None else request.hook_data.card,
-        derived=None if request.derived is None else dict(request.derived),
-    )
-
-
-def _request_updated(kind: RequestKind, payload: Mapping[str, Any]) -> RequestUpdated:
-    return RequestUpdated(
-        kind=kind,
-        request_id=payload["requestId"],
-        session_id=payload.get("sessionId"),
-        status=payload["status"],
-    )
 
 
 def _log(command: str, by: Actor) -> None:

@@ -44,7 +44,16 @@ _MANIFEST: Final = "manifest.json"
 _FORMAT: Final = 1
 _MOST_MANIFEST: Final = 1 << 20
 _CHUNK: Final = 1 << 20
-_OWN: Final = ("hub.lock", "hub.json", "hub.sock", "token", *FILES, *SECRETS)
+_OWN: Final = (
+    "hub.lock",
+    "hub.json",
+    "hub.sock",
+    "hub.reserve",
+    "runner.reserve",
+    "token",
+    *FILES,
+    *SECRETS,
+)
 """Files of a data folder that a restored folder does not take over from the old one."""
 _RENAME_EXCHANGE: Final = 2
 _AT_FDCWD: Final = -100

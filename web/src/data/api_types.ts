@@ -234,6 +234,11 @@ export interface KnownAgentList {
   agents: KnownAgent[]
 }
 
+export interface LineTally {
+  added: number
+  deleted: number
+}
+
 export interface MessageEntry {
   type: 'message'
   seq: number
@@ -243,6 +248,7 @@ export interface MessageEntry {
   content: unknown[]
   promptKey?: string
   isClipped: boolean
+  cutCharacters?: number
 }
 
 export interface MismatchEntry {
@@ -397,6 +403,7 @@ export interface RecordedDecision {
   agent: string | null
   digest: string
   request: unknown
+  call?: ShownCall
   state: 'answered' | 'pending' | 'superseded'
   outcome?: unknown
   optionKind?: string
@@ -465,6 +472,19 @@ export interface SetOption {
   value: string | boolean
 }
 
+export interface ShownCall {
+  name: string
+  kind: string | null
+  description: string
+  command: string | null
+  paths: string[]
+  reads: boolean
+  writes: boolean
+  risk: string
+  riskReason: string
+  isInspectable: boolean
+}
+
 export interface SignIn {
   methodId: string
 }
@@ -522,6 +542,9 @@ export interface ToolEntry {
   call: { [key: string]: unknown }
   terminals: { [key: string]: unknown }
   isClipped: boolean
+  cutCharacters?: number
+  tally?: LineTally
+  cutDiffs?: { [key: string]: LineTally }
 }
 
 export interface TranscriptPage {

@@ -11,7 +11,7 @@ from quarterdeck.cli.arguments import Parser, add_home, add_json
 def parser() -> Parser:
     parser = Parser(
         "compact",
-        "Give the space of deleted sessions back to the disk. The hub may run: it goes on working"
+        "Give the space of deleted sessions back to the disk. The hub may run and keeps working"
         " meanwhile.",
         (("quarterdeck compact", "prints the size of each file before and after"),),
         "Needs as much free space as the log has left.",

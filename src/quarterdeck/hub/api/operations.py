@@ -13,7 +13,13 @@ from msgspec import UNSET, UnsetType
 from starlette.responses import Response
 
 from quarterdeck._version import __version__
-from quarterdeck.hub.api.endpoint import ApiRequest, ApiResponse, EmptyBody, Endpoint, json_endpoint
+from quarterdeck.hub.api.endpoint import (
+    ApiRequest,
+    ApiResponse,
+    EmptyBody,
+    Endpoint,
+    json_endpoint,
+)
 from quarterdeck.hub.hub import Hub
 from quarterdeck.protocol import AgentStatus, SessionStatus
 from quarterdeck.protocol.timestamps import iso_seconds
