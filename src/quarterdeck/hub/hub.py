@@ -181,13 +181,14 @@ class Hub:
         """Replace what can change while a hub runs; the rest of `options` is ignored.
 
         Agents that run are not restarted; those that start later use the new configuration. New
-        rules also decide pending requests. Changed rules and agents are recorded and pushed: an
-        agent that is not confined can write the file.
+        rules also decide pending requests. Changed rules, agents and confinement are recorded and
+        pushed: an agent that is not confined can write the file.
         """
         before = self.options
         changed = {
             "rules": before.policy != options.policy,
             "agents": before.agents != options.agents,
+            "confinement": (before.confine, before.projects) != (options.confine, options.projects),
         }
         self.options = replace(
             self.options,

@@ -13,10 +13,13 @@ above this process itself: a hub that an agent starts serves that agent.
   from that one we walk up. A socket that no process holds is suspicious: its holder has closed it,
   or has put it into a message that was not received yet.
 
+- A process whose guards were killed is not below them any more, but has their mark: a hard limit
+  that is inherited and that only root can raise again.
+
 What this cannot see: a process that something else starts for the agent (a container engine, a
-service manager, a scheduler, a terminal multiplexer of the owner); an agent that killed both of its
-guards; a TCP socket that the agent gave to a program outside, which holds it, before it was looked
-up. [ADR 0032] says what follows from that.
+service manager, a scheduler, a terminal multiplexer of the owner), and a TCP socket that the agent
+gave to a program outside, which holds it, before it was looked up. ADR 0032 says what follows from
+that.
 
 A process may end while we walk, and its children then have another parent: the walk is repeated
 once.
@@ -33,7 +36,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from quarterdeck.machine.guard_program import living_descendants
+from quarterdeck.machine.guard_program import MARK_BYTES, living_descendants
 from quarterdeck.machine.socket_peers import (
     PeerHandle,
     TcpAddress,
@@ -48,6 +51,8 @@ Origin = Literal["agent", "other", "unknown", "gone"]
 or a socket that is gone."""
 
 _GUARD: Final = b"/guard_program.py"  # as `guarded_command` writes it: python -I -S PATH …
+_MARKED_LIMIT: Final = b"Max msgqueue size"
+_MARK: Final = str(MARK_BYTES).encode()
 _MOST_ANCESTORS: Final = 1_000
 
 
@@ -85,6 +90,8 @@ def origin_of_pid(pid: int) -> Origin:
 
 def _walk(pid: int) -> Origin:
     lineage = {os.getpid(), *_ancestors(os.getpid())}
+    if _is_marked(pid) and not _is_marked(os.getpid()):
+        return "agent"
     for process in (pid, *_ancestors(pid)):
         if process < 0:
             return "unknown" if process == _HIDDEN else "gone"
@@ -135,6 +142,14 @@ def _is_hidden(pid: int) -> bool:
 def _is_guard(pid: int) -> bool:
     words = _read(f"/proc/{pid}/cmdline").split(b"\0", 4)
     return words[1:3] == [b"-I", b"-S"] and words[3].endswith(_GUARD)
+
+
+def _is_marked(pid: int) -> bool:
+    """Whether a process has the limit that guards set for all that is below them."""
+    for line in _read(f"/proc/{pid}/limits").splitlines():
+        if line.startswith(_MARKED_LIMIT):
+            return line.split()[-2] == _MARK
+    return False
 
 
 def _read(path: str) -> bytes:

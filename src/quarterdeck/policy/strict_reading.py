@@ -50,7 +50,7 @@ _CALCULATED: Final = re.compile(r"[$`]|.\[")
 _SINGLE: Final = r"'[^']*+'"
 _DOUBLE: Final = r'"(?:[^"\\$`!]|\\[^\n!]|\$\?|\$(?="))*+"'
 _ESCAPED: Final = r"\\[ ;()*?\[\]{}$\"'!#&|<>~`\\]"
-_ARITHMETIC: Final = r"\$\(\([0-9+*/% -]++\)\)"
+_ARITHMETIC: Final = r"\$\(\( ?[0-9]++(?: ?[+*/%-] ?[0-9]++)*+ ?\)\)"
 _BRACES: Final = r"@\{[a-z0-9]++\}|-I\{\}|(?<= )\{\}(?![^ ;\n])"
 """Braces that no shell expands: `stash@{0}` of git, `{}` of find and xargs."""
 _BARE: Final = r"[A-Za-z0-9_./:,@%+=^~#*?\[\]-]"

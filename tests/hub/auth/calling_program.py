@@ -8,6 +8,7 @@ and prints a JSON list with `[STATUS, BODY]` for each request. With a port it co
 
     plain     from this process
     daemon    from a process that was forked twice and has a session of its own
+    orphan    after its guards were killed
     thread    from a thread with a table of files of its own
     leaving   the process that connects ends as soon as it has sent; nothing is printed for it
     flight    the connection is put into a message that is never received; the same
@@ -20,6 +21,7 @@ import array
 import ctypes
 import json
 import os
+import signal
 import socket
 import sys
 import threading
@@ -94,6 +96,20 @@ def by_daemon(given: dict[str, Any]) -> None:
     os._exit(0)
 
 
+def by_orphan(given: dict[str, Any]) -> None:
+    """Kill both guards: stopped first, they cannot react."""
+    inner = os.getppid()
+    with open(f"/proc/{inner}/stat") as file:  # noqa: PTH123 - as small as possible
+        outer = int(file.read().rpartition(")")[2].split()[1])
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for guard in (inner, outer):
+            os.kill(guard, number)
+    deadline = time.monotonic() + SECONDS
+    while os.getppid() in (inner, outer) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    call_all(given)
+
+
 def by_thread(given: dict[str, Any]) -> None:
     def work() -> None:
         ctypes.CDLL(None).unshare(CLONE_FILES)
@@ -144,6 +160,7 @@ def by_outside(given: dict[str, Any]) -> None:
 WAYS = {
     "plain": call_all,
     "daemon": by_daemon,
+    "orphan": by_orphan,
     "thread": by_thread,
     "leaving": by_leaving,
     "flight": by_flight,

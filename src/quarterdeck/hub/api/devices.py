@@ -139,13 +139,6 @@ class RenewAnswer(Struct, frozen=True, kw_only=True, rename="camel"):
     """Shown once."""
 
 
-class UnstoredRevocation(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The device is revoked, and this is not stored yet (202): the disk is full or read-only."""
-
-    message: str
-    """What to do."""
-
-
 class TokenRequest(Body, frozen=True, kw_only=True):
     """The program that gets a token."""
 
@@ -161,6 +154,13 @@ class TokenAnswer(Struct, frozen=True, kw_only=True, rename="camel"):
 
     device: Device
     token: str
+
+
+class UnstoredRevocation(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The device is revoked, and this is not stored yet (202): the disk is full or read-only."""
+
+    message: str
+    """What to do."""
 
 
 class DeviceChange(Body, frozen=True, kw_only=True):

@@ -141,16 +141,6 @@ def device_message(device: Device) -> PushMessage:
     )
 
 
-def mismatch_message(session: SessionOverview) -> PushMessage:
-    return PushMessage(
-        kind="mismatch",
-        title="Not what was approved",
-        body=f"{_agent_in_folder(session)} did something else than what was shown.",
-        url=f"/#/s/{_segment(session.session_id)}",
-        tag=f"mismatch:{session.session_id}",
-    )
-
-
 def agent_message() -> PushMessage:
     return PushMessage(
         kind="device",
@@ -168,6 +158,16 @@ def config_message() -> PushMessage:
         body="Rules or agents in hub.toml were changed. If this was not you, check the file.",
         url="/#/devices",
         tag="config-changed",
+    )
+
+
+def mismatch_message(session: SessionOverview) -> PushMessage:
+    return PushMessage(
+        kind="mismatch",
+        title="Not what was approved",
+        body=f"{_agent_in_folder(session)} did something else than what was shown.",
+        url=f"/#/s/{_segment(session.session_id)}",
+        tag=f"mismatch:{session.session_id}",
     )
 
 
