@@ -41,7 +41,10 @@ listening = socket.socket(socket.AF_UNIX); listening.bind(facts["home"] + "/hub.
 listening.listen(5)
 def start(words, **more):
     line = [sys.executable, "-I", "-S", guard, *options, str(os.getpid()), "0.5", *words]
-    return subprocess.Popen(line, start_new_session=True, cwd=facts["project"], **more)
+    env = {name: value for name, value in os.environ.items() if name != "HUB_SECRET"}
+    if options:
+        env = {f"QUARTERDECK_GUARDED_{name}": value for name, value in env.items()}
+    return subprocess.Popen(line, start_new_session=True, cwd=facts["project"], env=env, **more)
 other = start(["sh", "-c", "echo $$; exec sleep 99"], stdout=-1)
 pid = int(other.stdout.readline())
 class Handle(ctypes.Structure):

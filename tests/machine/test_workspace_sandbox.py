@@ -23,7 +23,7 @@ from quarterdeck.machine import (
     WorkspaceSandbox,
 )
 from quarterdeck.machine.confinement import Way
-from quarterdeck.machine.processes import guarded_command
+from quarterdeck.machine.processes import guarded_command, guarded_env
 from quarterdeck.machine.proxy_program import Rejected, addresses, is_allowed, split_address
 from tests.machine.users import PYTHON, USERS, as_user
 
@@ -79,7 +79,7 @@ class Sandboxed:
             check=False,
             timeout=90,
             cwd=self.workspace,
-            env={"PATH": os.environ["PATH"], "HOME": str(self.workspace)},
+            env=guarded_env({"PATH": os.environ["PATH"], "HOME": str(self.workspace)}, start),
         )
         return done.stdout + done.stderr
 

@@ -367,7 +367,15 @@ def _bubblewrap(
     hidden: Sequence[str], kept: Sequence[str], program: str | None = None
 ) -> Iterator[str]:
     """Yield a command line of bubblewrap: everything as it is, without these folders."""
-    yield from (program or "bwrap", "--dev-bind", "/", "/", "--unshare-pid", "--proc", "/proc")
+    yield from (
+        program or shutil.which("bwrap") or "bwrap",
+        "--dev-bind",
+        "/",
+        "/",
+        "--unshare-pid",
+        "--proc",
+        "/proc",
+    )
     yield "--die-with-parent"
     for path in hidden:
         if path == "{folder}" or Path(path).is_dir():
