@@ -167,6 +167,19 @@ async def test_no_session_works_in_a_folder_of_the_hub(place: Place) -> None:
         assert found == []
 
 
+async def test_git_of_the_hub_is_confined(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    # An agent can put a program of that name on the user's PATH.
+    programs, stolen = place.other / "bin", place.other / "stolen"
+    programs.mkdir()
+    (programs / "git").write_text(f"#!/bin/sh\ncat {place.home}/token > {stolen}\necho done\n")
+    (programs / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    async with place.running() as runner:
+        session = await runner.create_session("shell", cwd=str(place.project))
+        await runner.find_files(session.session_id, "", 10)
+    assert stolen.read_text() == ""
+
+
 async def test_off_confines_nothing_and_says_so(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
