@@ -80,7 +80,7 @@ async def serve(home: Path, *, is_traced: bool) -> None:
     if is_traced:
         tracemalloc.start(3)
     async with Hub(options) as hub, serving(hub) as address:
-        token = (home / "token").read_text().strip()
+        _, token = await hub.auth.devices.create("soak", "admin")
         gc.freeze()
         print(json.dumps({"url": address.url, "token": token}), flush=True)
         before = None
@@ -228,6 +228,11 @@ def rss_mib(pid: int) -> float:
     return 0.0
 
 
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 async def soak(chosen: argparse.Namespace) -> dict[str, Any]:
     marks: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -256,15 +261,13 @@ async def soak(chosen: argparse.Namespace) -> dict[str, Any]:
 
 async def watch(process: Any, load: Load, chosen: argparse.Namespace) -> dict[str, float]:
     began, marks = time.monotonic(), {}
-    cpu_ticks = os.sysconf("SC_CLK_TCK")
     print(" min   RSS MiB  CPU s  sessions   turns  requests  failures", flush=True)
     while (passed := time.monotonic() - began) < chosen.minutes * 60:
         next_line = (int(passed / LINE_SECONDS) + 1) * LINE_SECONDS
         await anyio.sleep(next_line - passed)
         minutes = (time.monotonic() - began) / 60
         memory = rss_mib(process.pid)
-        fields = Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        cpu = (int(fields[11]) + int(fields[12])) / cpu_ticks
+        cpu = cpu_seconds(process.pid)
         counts = (len(load.sessions), load.turns, load.requests, load.failures)
         print(
             f"{minutes:4.1f} {memory:9.1f} {cpu:6.0f}  {counts[0]:8} {counts[1]:7}"

@@ -73,7 +73,7 @@ async def test_on_a_full_disk_people_can_still_say_no(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         home, cwd = disk.folder / "home", tmp_path / "work"
         cwd.mkdir()
-        async with running(options(home, **agents())) as (hub, client):
+        async with running(options(home, None, **agents())) as (hub, client):
             token = await paired(client, "approve")
             sessions = {name: await client.session(name, cwd) for name in agents()}
             await client.prompt(sessions["asking"], "k1")
@@ -107,7 +107,7 @@ async def test_on_a_full_disk_people_can_still_say_no(tmp_path: Path) -> None:
             )
             assert not (cwd / "allowed").exists()
         left.chmod(0o700)
-        async with running(options(left, **agents())) as (hub, client):
+        async with running(options(left, None, **agents())) as (hub, client):
             events = await client.events(sessions["asking"])
             (resolved,) = [each for each in events if each["type"] == "permission-request-resolved"]
             assert resolved["payload"]["status"] == "answered"

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
+from typing_extensions import override
+
 
 @dataclass(frozen=True)
 class Recorded:
@@ -82,6 +84,7 @@ def hostile_server(port: int = 0) -> Iterator[HostileServer]:
 
         do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_HEAD = _record  # noqa: N815
 
+        @override
         def log_message(self, *_: object) -> None:
             pass
 

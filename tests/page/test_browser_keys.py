@@ -393,3 +393,17 @@ def test_signing_out_deletes_the_key(start_hub: StartHub, open_device: OpenDevic
     expect(page.get_by_text("This device is not paired with the hub")).to_be_visible()
     page.reload()
     expect(page.get_by_text("This device is not paired with the hub")).to_be_visible()
+
+
+def test_each_address_of_the_hub_has_a_key_of_its_own(
+    start_hub: StartHub, open_device: OpenDevice
+) -> None:
+    hub = start_hub()
+    page = open_device(hub, None)
+    for host in ("127.0.0.1", "localhost", "[::1]"):
+        page.goto(hub.url.replace("127.0.0.1", host))
+        expect(page.get_by_label("Pairing code", exact=True)).to_be_visible()
+        page.goto(hub.link("view").replace("127.0.0.1", host))
+        page.get_by_role("button", name="Pair this device").click()
+        _live(page)
+    assert len(hub.call("GET", "/api/devices")["devices"]) == 4

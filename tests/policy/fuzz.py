@@ -51,7 +51,7 @@ def foreign_effects(line: str, effects: list[Effect]) -> list[str]:
         if effect.changed:
             found.append(f"{effect.shell}: {line!r} changed {effect.changed}")
         for ran in effect.ran:
-            inner = ran[1:] if ran[0] == "time" else ran  # a program where it is no keyword
+            inner = _recorded(_unwrapped(ran))  # `time` is a program where it is no keyword
             is_read = expected is None or inner in expected
             if inner[0] not in ALLOWED or not is_read:
                 found.append(f"{effect.shell}: {line!r} ran {ran}")

@@ -69,6 +69,8 @@ def test_a_pattern_that_is_the_whole_command_allows_it(program: str) -> None:
         ("docker compose exec web ls", "docker compose exec *"),
         ("make CC=clang all", "make CC=* *"),
         ("git -C sub status", "git -C * status*"),
+        ("find . -exec ls {} +", "find * -exec ls*"),
+        ("cat src/a..b/c", "cat src/*"),
     ],
 )
 def test_a_pattern_that_spells_an_option_allows_it(line: str, pattern: str) -> None:
@@ -89,6 +91,16 @@ def test_a_pattern_that_spells_an_option_allows_it(line: str, pattern: str) -> N
         ("npmx test", "npm*"),
         ("git 'status --x'", "git status *"),
         ("git statusx", "git status*"),
+        ("xargs xargs rm", "xargs *"),
+        ("sudo sudo rm x", "sudo *"),
+        ("timeout 5 timeout 5 rm x", "timeout *"),
+        ("env env env rm x", "env *"),
+        ("git diff --output=out/x --output=/etc/x", "git diff --output=out/*"),
+        ("find . -exec ls {} + -exec rm {} +", "find * -exec ls*"),
+        ("cat src/../../etc/passwd", "cat src/*"),
+        ("cat src/..", "cat src/*"),
+        ("cat ../x", "cat *"),
+        ("tool --file=conf/../../x", "tool --file=conf/*"),
     ],
 )
 def test_a_pattern_that_does_not_spell_it_asks(line: str, pattern: str) -> None:
@@ -126,7 +138,13 @@ def test_another_name_of_a_program_has_its_options(alias: str, program: str) -> 
         *("awk -v a=1 '{print | \"sh\"}' x", "sort *", "sort -- * -o x", "git log -O*"),
         *("tar xf x", "tar xIf x y", "npm test -script-shell=x", "npm test '$(x)'"),
         *("npm test '`x`'", "make 'A=$(shell x)'", "make A:=x", "uv run python -c x"),
-        *("npx tsx -e x", "python3 -mpytest -p x", "python3 -W ignore -c x"),
+        *(
+            "npx tsx -e x",
+            "npx --cache x -c y",
+            "python3 --x y -c z",
+            "python3 -mpytest -p x",
+            "python3 -W ignore -c x",
+        ),
         *("bash -O extglob -c ls", "xargs sort", "xargs sh -c ls", "docker run -v /:/x y"),
         *("tee x", "env PATH=. ls", "env -S 'ls'", "sudo -u x ls", "time -o x ls"),
         *("time PATH=. ls", "watch -x ls", "nohup touch x", "ssh -o x y"),
@@ -209,12 +227,30 @@ def test_a_pattern_may_begin_with_an_assignment() -> None:
         ("sudo rm x", "ask"),
         ("ls | xargs wc -l", "allow"),
         ("ls | xargs rm", "ask"),
+        ("printf -v PATH . && ls", "ask"),
+        ("command printf -v PATH . && ls", "ask"),
+        ("printf x && ls", "allow"),
+        ("read PATH < x && ls", "ask"),
+        ("getopts a PATH && ls", "ask"),
+        ("uniq x", "allow"),
+        ("uniq x PWN", "ask"),
+        ("uniq x -PWN", "ask"),
+        ("uniq -f 1 x", "allow"),
+        ("uniq -- x PWN", "ask"),
+        ("uniq x out/y", "allow"),
+        ("echo x | tee out/../PWN", "ask"),
+        ("echo x | tee -", "ask"),
+        ("echo x | tee 1", "ask"),
+        ("echo x | tee -- -x", "ask"),
+        ("echo x | tee -a out/x", "allow"),
+        ("echo x | tee /dev/null", "allow"),
+        ("ls > out/../PWN", "ask"),
     ],
 )
 def test_what_changes_the_shell_or_runs_another_program_needs_more(
     line: str, decision: str
 ) -> None:
-    names = "ls cd echo tee bash python3 source . alias sudo apt xargs wc"
+    names = "ls cd echo tee bash python3 source . alias sudo apt xargs wc printf read getopts uniq"
     patterns = [each for name in names.split() for each in (f"{name}*", f"{name} *")]
     patterns.append("source venv/bin/activate")
     assert decided(line, *patterns, writes=("out/**",)) == decision

@@ -15,7 +15,7 @@ from tests.policy.hostile_lines import HARMLESS
 from tests.policy.shell_box import SHELLS, BoxClient, found_shells, opened
 
 pytestmark = pytest.mark.slow
-LINES: Final = 1_500
+LINES: Final = 3_000
 SEED: Final = 13
 MISSING: Final = "install the shells that are missing: python3 -m tools.shells"
 

@@ -30,7 +30,7 @@ ACCEPTED: Final = {
     "{ a; } && (b; (c))": ["a", "b", "c"],
     "echo 'a b' \"c d\" e\\ f": ["echo a b c d e f"],
     'echo "a\\"b" "\\n" "x$" "$?"': ['echo a"b \\n x$ $?'],
-    "! a 2>&1 > x >> y < z &> v": ["a"],
+    "! a 2>&1 > x >> y < z 2> v": ["a"],
     "cat <<'E' && ls\n$x `y`\nE\npwd": ["cat", "ls", "pwd"],
     "cat <<-E\n\tplain\n\tE": ["cat"],
     "cat <<< 'a b'": ["cat"],
@@ -41,6 +41,7 @@ ACCEPTED: Final = {
     "[ -f x ] && :": ["[ -f x ]", ":"],
 }
 REFUSED: Final = (
+    *("ls &>x", "ls &> x", "ls &>> x y", "ls &>/dev/null touch x"),
     *("", " ", "ls $x", "ls $(x)", "ls `x`", 'ls "$x"', 'ls "$(x)"', 'ls "`x`"', "ls ${x}"),
     *("ls $'x'", 'ls $"x"', "ls ~", "ls ~x", "ls =x", "ls {a,b}", "ls {1..3}"),
     *("ls a~ b:~c d=~e", "ls &", "ls & ls", "ls |& ls", "ls ;; ls", "ls && && ls", "ls &&"),
@@ -88,7 +89,7 @@ def test_no_rule_with_patterns_allows_what_is_refused(line: str) -> None:
 
 
 def test_redirections_and_pipes_are_part_of_the_reading() -> None:
-    (command,) = read_strictly("make 2>&1 > out.txt 2>> 'err log' < in &> all >/dev/null") or ()
+    (command,) = read_strictly("make 2>&1 > out.txt 2>> 'err log' < in 1> all >/dev/null") or ()
     assert command.writes == ("out.txt", "err log", "all")
     fed, group = (read_strictly("a | b") or ())[1], (read_strictly("a | { b; }") or ())[1]
     assert fed.is_piped

@@ -247,17 +247,10 @@ def parse_config(text: str, source: str) -> HubConfig:
         raise SettingsInvalid(source, f"is not TOML: {error}; fix it and try again") from error
     reader = _Reader(text, source)
     reader.reject_unknown(known, HubConfig.__struct_fields__, ())
-    top = {name: known[name] for name in TopLevel.__struct_fields__ if name in known}
-    first = reader.section(top, TopLevel, ())
     policy = reader.table(known.get("policy", {}), ("policy",))
     reader.reject_unknown(policy, PolicySection.__struct_fields__, ("policy",))
     config = HubConfig(
-        confine=first.confine,
-        hide=first.hide,
-        projects={
-            folder: reader.section(project, SandboxSettings, ("projects", folder))
-            for folder, project in reader.table(known.get("projects", {}), ("projects",)).items()
-        },
+        **_confinement(known, reader),
         server=reader.section(known.get("server", {}), ServerSection, ("server",)),
         agents={
             name: reader.section(agent, AgentSettings, ("agents", name))
@@ -283,6 +276,21 @@ def parse_config(text: str, source: str) -> HubConfig:
     )
     _check(config, reader)
     return config
+
+
+def _confinement(known: dict[str, Any], reader: _Reader) -> dict[str, Any]:
+    """Return the keys before the first table, and the projects."""
+    names = TopLevel.__struct_fields__
+    top = reader.section({name: known[name] for name in names if name in known}, TopLevel, ())
+    projects = reader.table(known.get("projects", {}), ("projects",))
+    return {
+        "confine": top.confine,
+        "hide": top.hide,
+        "projects": {
+            folder: reader.section(project, SandboxSettings, ("projects", folder))
+            for folder, project in projects.items()
+        },
+    }
 
 
 class _Reader:

@@ -51,7 +51,9 @@ from quarterdeck.http.limits import (
     TlsHandshake,
     TlsListener,
 )
+from quarterdeck.http.peers import AcceptedConnection, with_connection
 from quarterdeck.jsontext import encode_json
+from quarterdeck.machine.process_origin import boot_seconds
 from quarterdeck.wire import background_tasks
 
 Parser: TypeAlias = Literal["auto", "h11", "httptools"]
@@ -114,6 +116,7 @@ class _BoundedHead:
     transport: asyncio.Transport
     loop: asyncio.AbstractEventLoop
     connections: set[Any]
+    app_state: dict[str, Any]
     cycle: Any
     _head_bytes = 0
     _head_timer: asyncio.TimerHandle | None = None
@@ -125,6 +128,12 @@ class _BoundedHead:
         if not self.limits.admit(self.connections, len(self.connections)):
             self._reject(transport)
             return
+        accepted = AcceptedConnection(
+            transport.get_extra_info("socket"),
+            boot_seconds(),
+            transport.get_extra_info("peername"),
+        )
+        self.app_state = with_connection(self.app_state, accepted)
         super().connection_made(transport)  # type: ignore[misc]  # of the protocol it is added to
         self._await_head()
 
@@ -308,7 +317,9 @@ class BoundedServer(uvicorn.Server):
         self.servers = []
         for each in sockets or ():
             server: Any
-            if config.ssl is None:
+            if each.family == socket.AF_UNIX:
+                server = await loop.create_unix_server(protocol, sock=each, backlog=ACCEPT_BATCH)
+            elif config.ssl is None:
                 server = await loop.create_server(protocol, sock=each, backlog=ACCEPT_BATCH)
             else:
                 server = self._tls_listener(each, protocol, config.ssl)
@@ -385,7 +396,7 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
 async def running_server(
     config: uvicorn.Config, *listeners: socket.socket, before_end: Callable[[], Awaitable[None]]
 ) -> AsyncIterator[None]:
-    """Serve while the body runs.
+    """Serve at TCP and Unix sockets while the body runs; TLS is for TCP alone.
 
     When it ends, `before_end` closes the application's streams with a reason, and `end_seconds` of
     the configuration later everything is closed that is still open.

@@ -21,6 +21,7 @@ from quarterdeck.errors import StartRefused
 from quarterdeck.http.limits import capacity_for, raise_file_limit
 from quarterdeck.http.origins import LOOPBACK, LOOPBACK_IPV6, is_loopback, is_wildcard
 from quarterdeck.http.server import ServerOptions, listening, running_server, server_config
+from quarterdeck.http.unix_sockets import listening_unix
 from quarterdeck.hub.api.agents import agent_endpoints
 from quarterdeck.hub.api.devices import device_endpoints
 from quarterdeck.hub.api.endpoint import (
@@ -51,6 +52,7 @@ from quarterdeck.protocol.timestamps import iso_seconds
 logger = logging.getLogger(__name__)
 
 FILE: Final = "hub.json"
+SOCKET: Final = "hub.sock"
 END_SECONDS: Final = 1
 """For requests that are being answered when the hub ends; streams are ended before."""
 INTERRUPTED: Final = 130
@@ -79,6 +81,7 @@ def stream_sources(hub: Hub) -> StreamSources:
         runner=hub.runner,
         start_in_background=hub.start_in_background,
         devices=hub.auth.devices,
+        callers=hub.auth.callers,
         before_end=hub.before_end,
     )
 
@@ -126,6 +129,8 @@ class Address:
 
     url: str
     port: int
+    socket: Path
+    """For programs of this user on this computer."""
 
 
 async def serve_hub(hub: Hub, on_ready: Callable[[Address], None] | None = None) -> int:
@@ -153,15 +158,16 @@ async def serving(hub: Hub) -> AsyncIterator[Address]:
     Raises:
         StartRefused: if the address cannot be bound.
     """
-    with _listeners(hub) as listeners:
+    path = hub.options.home / SOCKET
+    with _listeners(hub) as listeners, listening_unix(path) as local:
         port = listeners[0].getsockname()[1]
         hub.auth.set_port(port)
-        address = Address(url=_url(hub, port), port=port)
+        address = Address(url=_url(hub, port), port=port, socket=path)
 
         async def end_streams() -> None:
             hub.end_streams()
 
-        async with running_server(_config(hub), *listeners, before_end=end_streams):
+        async with running_server(_config(hub), *listeners, local, before_end=end_streams):
             with _announced(hub, address):
                 yield address
 
@@ -238,7 +244,12 @@ def _other_loopbacks(host: str) -> tuple[str, ...]:
 def _announced(hub: Hub, address: Address) -> Iterator[None]:
     """Write where the hub is, for other programs of this user."""
     path = hub.options.home / FILE
-    facts = {"url": address.url, "pid": os.getpid(), "startedAt": iso_seconds(hub.started_at)}
+    facts = {
+        "url": address.url,
+        "socket": str(address.socket.absolute()),
+        "pid": os.getpid(),
+        "startedAt": iso_seconds(hub.started_at),
+    }
     if hub.options.certificate is not None:
         facts["certificate"] = str(hub.options.certificate.absolute())
     _write_private(path, encode_json(facts))

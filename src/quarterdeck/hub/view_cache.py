@@ -32,7 +32,7 @@ from quarterdeck.host.log.stream import LEAST, next_limit
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import SessionState, decode_event, initial_state, reduce, to_json
 
-VIEW_BYTES: Final = 64 << 20
+VIEW_BYTES: Final = 32 << 20
 """What all views may take, unless the options name another size."""
 LIGHT_BYTES: Final = 2 << 20
 """Events that a fold reads before it waits for its turn among the large ones."""

@@ -8,7 +8,7 @@ There are two ways, tried in this order with a real command, once per process:
 
 | way                | needs                                      | done by           |
 | ------------------ | ------------------------------------------ | ----------------- |
-| a mount namespace  | root, or user namespaces for everybody     | `confine_program` |
+| a mount namespace  | root, or user namespaces for any user      | `confine_program` |
 | bubblewrap         | `bwrap`, where that may do what we may not | `bwrap`           |
 
 With mode `on`, a machine that has neither starts agents unconfined and says so: the status is

@@ -24,7 +24,7 @@ Both are child subreapers: a process that loses its parent, also one with a sess
 the nearest of them as its parent, never init. So "all below" is found by reading /proc until
 nothing is left. Out of reach are processes of another user (sudo), what a daemon starts for the
 command (docker), and a command that kills or stops both guards at the same moment: that takes a
-cgroup.
+cgroup. Such a process can still be recognised (`_mark`).
 
 Options confine the command; `confine_program`, which is loaded only then, explains them. The guards
 themselves stay outside.
@@ -64,6 +64,8 @@ _KILL_SECONDS = 5.0  # for killed processes to end; one that takes longer hangs 
 _POLL_MILLISECONDS = 200  # between checks of an owner that has no pidfd
 _TICK_SECONDS = 0.005  # between checks of processes that are ending
 _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
+_RLIMIT_MSGQUEUE = 12
+MARK_BYTES = 818_977  # the default limit is 819,200
 
 
 class _ParentProcess:
@@ -214,6 +216,22 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
+def _mark() -> None:
+    """Lower a hard limit to `MARK_BYTES`, which everything below inherits and cannot raise again.
+
+    It limits the message queues of POSIX by a few bytes, and is the one sign of an agent's process
+    that is left when both guards were killed.
+    """
+    if sys.platform == "linux":
+        import ctypes  # noqa: PLC0415 - as in `_prctl`
+
+        libc = ctypes.CDLL(None)
+        limits = (ctypes.c_ulong * 2)()
+        if libc.getrlimit(_RLIMIT_MSGQUEUE, limits) == 0 and limits[1] > MARK_BYTES:
+            limits[0], limits[1] = min(limits[0], MARK_BYTES), MARK_BYTES
+            libc.setrlimit(_RLIMIT_MSGQUEUE, limits)
+
+
 def _close_inherited(*keep: int) -> None:
     """Close inherited descriptors: a pipe must end when the command closes it."""
     null = os.open(os.devnull, os.O_RDWR)
@@ -323,6 +341,7 @@ def main(arguments: list[str]) -> NoReturn:
     if not owner.is_alive():
         os._exit(0)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    _mark()
     # No signal may be lost, or end us, between a fork and the installation of the handlers.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
     inner = os.fork()

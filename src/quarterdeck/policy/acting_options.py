@@ -101,7 +101,7 @@ ACTING: Final[Mapping[str, str]] = {
     "xargs": "-a --arg-file --process-slot-var --open-tty ~nPLdEsI %before",
     "parallel": "--arg-file -a --joblog --results --sshlogin -S --tmpdir --profile -J",
     "watch": "-x --exec ~n %before",
-    "time": "-o -a --output --append ~f %before",
+    "time": "-o -a -p --output --append ~f %before",
     "script": "-c --command -O -B -T --log-out --log-io --log-timing",
     "strace": "-o -E --output",
     "ltrace": "-o -F --output",
@@ -118,20 +118,28 @@ ACTING: Final[Mapping[str, str]] = {
         --dump-header --cookie-jar --output-dir --create-dirs --trace --trace-ascii --stderr
         --netrc-file --unix-socket --proxy -x --preproxy --doh-url --libcurl --etag-save --hsts
         --alt-svc --data-binary --data --data-raw --data-urlencode --form -F -d --json -b --cookie
-        --remote-header-name -J --quote -Q --engine --cert -E --key --write-out
+        --remote-header-name -J --quote -Q --expand-output --expand-config --expand-data
+        --expand-upload-file --ssl-sessions --engine --cert -E --key --write-out
         -w ~AHmruXyYzCPt +proto +progress-bar +http1.1 +http2 +compressed""",
     "wget": """-O -o -a -P -i -e --output-document --output-file --append-output --directory-prefix
         --input-file --execute --config --use-askpass --post-data --post-file --body-file
         --save-cookies --warc-file --rejected-log -x --force-directories --recursive -r -m --mirror
         --use-server-timestamps ~tTwQUA""",
     "nc": "-e -c -l --exec --sh-exec --lua-exec ~wpsiqx",
+    # ---- commands of shells
+    "printf": "-v",
+    "command": "-p %before",
+    "print": "-v -z -s -S",
     # ---- git
     "git": """-c -C -p --paginate --config-env --exec-path --git-dir --work-tree --namespace
         --super-prefix --attr-source --upload-pack
         difftool mergetool filter-branch filter-repo config daemon instaweb web--browse
         send-email credential fast-import shell upload-pack receive-pack upload-archive hook gui
         citool gitk for-each-repo maintenance fsmonitor--daemon remote-ext remote-fd svn p4
-        cvsserver cvsimport archimport request-pull imap-send http-backend bugreport %before""",
+        cvsserver cvsimport archimport request-pull imap-send http-backend bugreport
+        merge-index merge-one-file credential-store credential-cache fast-export index-pack mailinfo
+        mailsplit checkout-index send-pack fetch-pack http-push http-fetch cvsexportcommit
+        interpret-trailers unpack-file mergetool--lib difftool--helper %before""",
     "git diff": "--output --ext-diff -O --textconv --no-index",
     "git log": "--output --ext-diff -O --textconv ~nGSL",
     "git show": "--output --ext-diff -O --textconv ~nGSL",
@@ -190,7 +198,7 @@ ACTING: Final[Mapping[str, str]] = {
     "bun": f"""{_PACKAGE_SCRIPTS} -e --eval -p --print -r --preload --require --bunfile --outdir
         --outfile --compile --import --cwd""",
     "npx": "-c --call --shell --node-options --prefix -p --package --registry --userconfig %dashes"
-    " %shelled %before",
+    " ~w %shelled %before",
     "bunx": "-p --package %shelled %before",
     "pip": """--target -t --prefix --root --src --index-url -i --extra-index-url --find-links -f
         --config-settings -C --global-option --build-option --install-option --python --log
@@ -270,7 +278,7 @@ ACTING: Final[Mapping[str, str]] = {
     "ansible": "-m -a -e -i --module-name --args --extra-vars --inventory --module-path -M",
     "aws": "--endpoint-url --profile --cli-input-json rm delete-object delete-bucket configure",
     # ---- languages
-    "python": "-c -i - ~WXm %before",
+    "python": "-c -i - --check-hash-based-pycs ~WXm %before",
     "pypy": "-c -i - ~WXm %before",
     "ipython": "-c -i --ext --profile-dir",
     "node": """-e -p -r -i --eval --print --require --import --loader --experimental-loader

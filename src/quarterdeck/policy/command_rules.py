@@ -45,10 +45,10 @@ WriteCheck: TypeAlias = Callable[[Sequence[str]], bool]
 _PROGRAM: Final = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+-]*|\[|:")
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
 _SPELLED_WHOLE: Final = names(
-    """. source alias unalias export unset set shopt setopt unsetopt emulate enable disable hash
-    unhash rehash trap autoload functions zmodload zstyle zle zcompile zparseopts vared sched
-    bindkey bind compgen complete compopt mapfile readarray history fc umask ulimit popd dirs
-    global chroot nsenter unshare"""
+    """. source read getopts alias unalias export unset set shopt setopt unsetopt emulate enable
+    disable hash unhash rehash trap autoload functions zmodload zstyle zle zcompile zparseopts
+    vared sched bindkey bind compgen complete compopt mapfile readarray history fc umask
+    ulimit popd dirs global chroot nsenter unshare"""
 )
 _MOVES: Final = frozenset({"cd", "pushd", "chdir"})
 _FEEDERS: Final = frozenset({"xargs", "parallel"})
@@ -59,6 +59,8 @@ _INTERPRETERS: Final = names(
 _RUN_INPUT: Final = names("""psql mysql sqlite3 ed ex ssh at batch gdb ftp sftp su""")
 """Programs that run commands of their input, whatever their arguments are."""
 _NO_FILE: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
+_WRITES_OPERANDS: Final = {"tee": 0, "uniq": 1, "xxd": 1}
+"""Programs that write to their arguments, from this one on: `uniq a b` writes `b`."""
 _UNSEEN: Final = "\x00"
 """Stands for arguments that a command gets when it runs."""
 _DEEPEST: Final = 4  # programs that run each other
@@ -140,6 +142,8 @@ class _Judge:
         written = (*command.writes, *_operands_written(command))
         if written and not self._may_write(written):
             return False
+        if any(".." in path.split("/") for path in written):
+            return False  # behind a link it may lead anywhere
         if words[0] == "export" and words[1:] and all(map(is_harmless_assignment, words[1:])):
             return True
         inner = without_wrapper(words)
@@ -163,7 +167,7 @@ class _Judge:
         acting = acting_words(command.words, has_open_word=command.has_open_word)
         inside = list(_commands_inside(command)) if may_run_another(command) else ()
         return any(
-            all(spells(pattern.text, each) for each in acting)
+            spells(pattern.text, acting)
             and all(self._allows_inner(pattern, inner, depth) for inner in inside)
             for pattern in matching
         )
@@ -175,10 +179,13 @@ class _Judge:
         if inner is None or inner.is_dynamic:
             return False
         words = tuple(word for word in inner.words if word != _UNSEEN)
-        if spells(pattern.text, (words[0],)):
-            acting = acting_words(words, has_open_word=inner.has_open_word)
-            return all(spells(pattern.text, each) for each in acting)
-        return self.allows(inner, depth + 1)
+        if depth > _DEEPEST or not spells(pattern.text, [(words[0],)]):
+            return self.allows(inner, depth + 1)
+        acting = acting_words(words, has_open_word=inner.has_open_word)
+        deeper = _commands_inside(inner) if may_run_another(inner) else ()
+        return spells(pattern.text, acting) and all(
+            self._allows_inner(pattern, each, depth + 1) for each in deeper
+        )
 
     def _stays(self, command: SimpleCommand) -> bool:
         """Return whether a change of folder stays in the workspace."""
@@ -215,12 +222,21 @@ def _assigns(pattern: CommandPattern, command: SimpleCommand) -> bool:
     return pattern.assignments.issuperset(others) and pattern.assignments <= given
 
 
-def _operands_written(command: SimpleCommand) -> Iterator[str]:
-    """Yield the files that a command writes because they are its arguments."""
-    if program_of(command) == "tee":
-        for word in command.words[1:]:
-            if not word.startswith("-") and word not in _NO_FILE:
-                yield word
+def _operands_written(command: SimpleCommand) -> Sequence[str]:
+    """Return the files that a command writes because they are its arguments."""
+    first = _WRITES_OPERANDS.get(program_of(command))
+    if first is None:
+        return ()
+    words = command.words[1:]
+    operands: list[str] = []
+    has_ended = False
+    for word in words:
+        if has_ended or word == "-" or not word.startswith("-"):
+            is_value = bool(first) and word.isdecimal()  # of an option
+            operands += [] if is_value else [word]
+            has_ended = has_ended or (bool(first) and not is_value)
+        has_ended = has_ended or word == "--"
+    return [each for each in operands[first:] if each not in _NO_FILE]
 
 
 def _runs_input(command: SimpleCommand) -> bool:

@@ -215,6 +215,8 @@ _VERSIONED: Final = names(
 )
 """Programs that are installed under a name with their version."""
 _WILD: Final = re.compile(r"[*?\[]")
+_IN_FOLDER: Final = re.compile(r"/[^*?\[]*[*?\[]")
+_PARENT: Final = re.compile(r"(?:^|[/=:])\.\.(?:$|/)")
 _WITH_SUBCOMMANDS: Final = names(
     """git npm cargo go docker podman kubectl gh pip pip3 poetry terraform helm brew apt"""
 )
@@ -226,10 +228,19 @@ class CommandPattern:
     A blank is the end of a word. A `*` at the end of the program's name stands for the arguments:
     `ls*` does not match `lsof` or `ls/../rm`. Languages have a version in their name, so
     `python*` matches `python3.11 x.py`. The same holds for a subcommand: `git diff*` does not match
-    `git difftool`.
+    `git difftool`. A wildcard in a folder, as in `cat src/*`, does not match a path with `..`.
     """
 
-    __slots__ = ("_arguments", "_program", "_stem", "assignments", "is_exact", "program", "text")
+    __slots__ = (
+        "_arguments",
+        "_is_in_folder",
+        "_program",
+        "_stem",
+        "assignments",
+        "is_exact",
+        "program",
+        "text",
+    )
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -247,9 +258,12 @@ class CommandPattern:
         """The program, if the pattern names one; with a wildcard at its end, without version."""
         self._program = [Glob(part, any_character="[^/]") for part in program.split("/")]
         self._arguments = _argument_globs(program, words)
+        self._is_in_folder = any(_IN_FOLDER.search(word) for word in words)
 
     def matches(self, words: Sequence[str]) -> bool:
         """Return whether the pattern matches the program and the arguments of a command."""
+        if self._is_in_folder and any(_PARENT.search(word) for word in words):
+            return False
         return self._matches_program(words[0]) and self._matches_arguments(words[1:])
 
     def _matches_program(self, program: str) -> bool:

@@ -162,7 +162,7 @@ def patch_paths(text: str) -> list[str] | None:
         return None
     for match in matches:
         if match[1] == "diff --git":
-            continue  # its `---` and `+++` follow; two names with blanks cannot be told apart
+            continue  # its `---` and `+++` follow; two names with blanks cannot be separated
         path = match[2].split("\t")[0].strip()
         if path and path not in _NO_FILE:
             found.append(path)

@@ -20,12 +20,12 @@ Reads of state are synchronous. They show what the runner knows now; `News` says
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
 from msgspec import Struct
 
 from quarterdeck.agents import KnownAgent
-from quarterdeck.host import RunSubscriber
+from quarterdeck.host import PermissionRequest, RunSubscriber
 from quarterdeck.machine import ConfinementStatus
 from quarterdeck.policy import Policy
 from quarterdeck.protocol import (
@@ -91,6 +91,14 @@ class RequestUpdated(Struct, frozen=True, kw_only=True, tag=True):
     status: str
     """pending, answered or superseded."""
 
+    @classmethod
+    def of(cls, kind: RequestKind, payload: Mapping[str, Any]) -> Self:
+        """Return the news of an event of the host's stream."""
+        request_id, session_id = payload["requestId"], payload.get("sessionId")
+        return cls(
+            kind=kind, request_id=request_id, session_id=session_id, status=payload["status"]
+        )
+
 
 class QueueChanged(Struct, frozen=True, kw_only=True, tag=True):
     """The prompt queue of a session has changed."""
@@ -140,6 +148,15 @@ class PermissionView(Struct, frozen=True, kw_only=True):
     """None if the request could not be inspected."""
     derived: dict[str, Any] | None
     """`extensions.quarterdeck.request` of its events."""
+
+    @classmethod
+    def of(cls, request: PermissionRequest) -> Self:
+        """Return a pending request as plain data."""
+        return cls(
+            request=request.snapshot(),
+            card=None if request.hook_data is None else request.hook_data.card,
+            derived=None if request.derived is None else dict(request.derived),
+        )
 
 
 class RunnerHealth(Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from quarterdeck.agents import AgentSettings, KnownAgents, SandboxSettings
+from quarterdeck.agents import AgentSettings, KnownAgent, KnownAgents, SandboxSettings
 from quarterdeck.machine import (
     ConfinedStart,
     Confinement,
@@ -26,7 +26,7 @@ from quarterdeck.machine import (
     HiddenFolders,
     WorkspaceSandbox,
 )
-from quarterdeck.protocol import AgentDefinition
+from quarterdeck.protocol import AgentDefinition, SessionSnapshotWire
 from quarterdeck.runner.options import RunnerOptions
 
 logger = logging.getLogger(__name__)
@@ -113,8 +113,13 @@ class AgentConfinement:
         sandbox = self._sandbox(definition.id, _workspace_of(definition))
         return self._base.start(self._own_mode(definition.id), sandbox)
 
-    def start_terminal(self, name: str | None, cwd: str) -> ConfinedStart:
+    def start_terminal(self, session: SessionSnapshotWire | None) -> ConfinedStart:
         """Return how a command in a terminal of a session starts; raises as `start` does."""
+        given = None if session is None else session.agent_definition_id
+        name, cwd = (
+            given if isinstance(given, str) else None,
+            "/" if session is None else session.cwd,
+        )
         sandbox = self._sandbox(name, self.workspace(name, cwd))
         return self._base.start(self._own_mode(name), sandbox)
 
@@ -122,8 +127,18 @@ class AgentConfinement:
         """Return what is enforced for an agent."""
         return self._base.status(self._own_mode(name), self._sandbox(name, workspace))
 
-    def status_of(self, definition: AgentDefinition) -> ConfinementStatus:
+    def status_of(self, definition: AgentDefinition | None) -> ConfinementStatus | None:
+        """Return what is enforced for a process; None for none."""
+        if definition is None:
+            return None
         return self.status(definition.id, _workspace_of(definition))
+
+    def known_agents(self) -> list[KnownAgent]:
+        """Return the agents that can be started by name, with what is enforced for each."""
+        return [
+            structs.replace(agent, confinement=self.status(agent.name))
+            for agent in self.known.all()
+        ]
 
     def _own_mode(self, name: str | None) -> Any:
         return self._agent(name).confine

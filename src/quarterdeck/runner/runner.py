@@ -25,56 +25,38 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
-from typing import Any, Final, Self, assert_never
+from typing import Final, Self
 
 import anyio
-from msgspec import structs
 
 from quarterdeck.agents import KnownAgent, KnownAgents
 from quarterdeck.errors import RequestRejected
-from quarterdeck.host import Host, HostEndpoint, HostOptions, PermissionRequest
-from quarterdeck.machine import ConfinedStart, ConfinementStatus
+from quarterdeck.host import Host, HostEndpoint, HostOptions
+from quarterdeck.machine import ConfinementStatus
 from quarterdeck.machine.private_files import locked_home
 from quarterdeck.machine.terminals import DefaultTerminalHandler
 from quarterdeck.policy import Policy
 from quarterdeck.protocol import (
-    ELICITATION_UPDATED,
-    AgentRemovedEvent,
     AgentSnapshotWire,
-    AgentUpdatedEvent,
-    DiagnosticEvent,
     Event,
     HostElicitationSnapshot,
-    InstallProgressEvent,
-    PermissionUpdatedEvent,
-    RequestKind,
-    SessionEvent,
     SessionSnapshotWire,
-    SessionUpdatedEvent,
-    UnknownEvent,
-    any_event,
 )
 from quarterdeck.runner.actor import PROGRAM, Actor
 from quarterdeck.runner.api import (
-    AgentRemoved,
-    AgentUpdated,
-    Diagnostic,
-    HealthChanged,
     Json,
     LogSource,
-    News,
     OnNews,
     PermissionView,
     QueueChanged,
-    RequestUpdated,
     RunnerHealth,
     SessionDeleted,
-    SessionUpdated,
     Unsubscribe,
 )
 from quarterdeck.runner.confinement import AgentConfinement
 from quarterdeck.runner.context_adapters import ContextAdapters
 from quarterdeck.runner.logs import compact_log, open_log
+from quarterdeck.runner.news import NewsSubscribers
 from quarterdeck.runner.options import RunnerOptions
 from quarterdeck.runner.permissions.decision_index import RecordedDecision
 from quarterdeck.runner.permissions.inbox import PermissionInbox
@@ -96,7 +78,7 @@ from quarterdeck.storage import CompactedFile, LogEpoch, SqliteStorage
 from quarterdeck.storage.database import Database, open_database
 from quarterdeck.storage.reserve import Reserve
 from quarterdeck.views.context import ACPCapabilities, ACPCommand, SetPermissionPolicyCommand
-from quarterdeck.wire import IndependentTasks, background_tasks, foreign_errors
+from quarterdeck.wire import IndependentTasks, background_tasks
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +89,6 @@ EARLIER_DATABASE: Final = "hub.db"
 """Had the tables of runner.db in earlier versions; they are copied once."""
 KILL_MS: Final = 2_000
 """For an agent to end by itself, and again after a signal: a runner ends within ten seconds."""
-_LOG_FAILED: Final = "storage/write-failed"
 
 
 class Runner:
@@ -129,8 +110,7 @@ class Runner:
         self.confinement = AgentConfinement(options, self._known)
         self._known.environment.hidden = self.confinement.hidden.paths
         self._file_names = FileNames(self.confinement.hidden)
-        self._storage_failures = 0
-        self._subscribers: dict[object, OnNews] = {}
+        self._news = NewsSubscribers()
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -206,7 +186,9 @@ class Runner:
             terminal=DefaultTerminalHandler(
                 environ=environment.common(),
                 hidden=self.confinement.hidden,
-                confine=self._start_terminal,
+                confine=lambda session_id: self.confinement.start_terminal(
+                    self.host.get_session(session_id)
+                ),
             ),
             hidden=self.confinement.hidden.paths,
             confine=self.confinement.start,
@@ -220,77 +202,23 @@ class Runner:
             find_decision=self._refusals.decided,
         )
 
-    def _start_terminal(self, session_id: str) -> ConfinedStart:
-        session = self.host.get_session(session_id)
-        if session is None:
-            return self.confinement.start_terminal(None, "/")
-        name = session.agent_definition_id
-        return self.confinement.start_terminal(name if isinstance(name, str) else None, session.cwd)
-
     # ---- news --------------------------------------------------------------------------------
 
     def _on_event(self, event: Event) -> None:
         """Follow the host's stream: the runner's own parts first, then subscribers of news."""
         self.condition.on_event(event)
         self.inbox.on_event(event)
-        payload: Any = event.payload
-        known = any_event(event)
-        match known:
-            case AgentUpdatedEvent():
-                self._report(AgentUpdated(agent_id=payload["agentId"], status=payload["status"]))
-            case AgentRemovedEvent():
-                self._report(AgentRemoved(agent_id=payload["agentId"]))
-            case SessionUpdatedEvent():
-                session_id, status = payload["sessionId"], payload["status"]
-                self._report(SessionUpdated(session_id=session_id, status=status))
-            case PermissionUpdatedEvent():
-                self._report(_request_updated("permission", payload))
-            case DiagnosticEvent():
-                self._on_diagnostic(payload)
-            case UnknownEvent():
-                if known.type == ELICITATION_UPDATED:
-                    self._report(_request_updated("elicitation", payload))
-            case InstallProgressEvent() | SessionEvent():
-                pass  # no news
-            case _:
-                assert_never(known)
-
-    def _on_diagnostic(self, payload: Mapping[str, Any]) -> None:
-        self._report(
-            Diagnostic(
-                level=payload["level"],
-                code=payload["code"],
-                message=payload["message"],
-                session_id=payload.get("sessionId"),
-            )
-        )
-        if payload["code"] == _LOG_FAILED:
-            self._storage_failures += 1
-            health = self.health()
-            self._report(
-                HealthChanged(
-                    is_healthy=health.is_healthy, storage_failures=health.storage_failures
-                )
-            )
+        self._news.on_event(event, is_healthy=self.host.is_healthy)
 
     def _on_queue_change(self, session_id: str, number: int) -> None:
-        self._report(QueueChanged(session_id=session_id, number=number))
+        self._news.report(QueueChanged(session_id=session_id, number=number))
 
     def _on_deleted(self, session_id: str) -> None:
         self.inbox.forget_session(session_id)
-        self._report(SessionDeleted(session_id=session_id))
-
-    def _report(self, news: News) -> None:
-        for on_news in tuple(self._subscribers.values()):
-            try:
-                on_news(news)
-            except foreign_errors():
-                logger.exception("a subscriber of news failed")
+        self._news.report(SessionDeleted(session_id=session_id))
 
     def subscribe_news(self, on_news: OnNews) -> Unsubscribe:
-        key = object()
-        self._subscribers[key] = on_news
-        return lambda: self._subscribers.pop(key, None) and None
+        return self._news.subscribe(on_news)
 
     # ---- state -------------------------------------------------------------------------------
 
@@ -328,11 +256,11 @@ class Runner:
         return self.host.last_seq(session_id)
 
     def pending_permissions(self) -> list[PermissionView]:
-        return [permission_view(each) for each in self.host.pending_permissions()]
+        return [PermissionView.of(each) for each in self.host.pending_permissions()]
 
     def pending_permission(self, request_id: str) -> PermissionView | None:
         request = self.host.pending_permission(request_id)
-        return None if request is None else permission_view(request)
+        return None if request is None else PermissionView.of(request)
 
     def pending_elicitations(self) -> list[HostElicitationSnapshot]:
         return self.host.pending_elicitations()
@@ -344,7 +272,7 @@ class Runner:
         return RunnerHealth(
             log_path=str(self.options.home / LOG),
             is_healthy=self.host.is_healthy,
-            storage_failures=self._storage_failures,
+            storage_failures=self._news.storage_failures,
             damages=tuple(damage.sentence for damage in self.host.log_damages),
         )
 
@@ -373,18 +301,10 @@ class Runner:
 
     async def known_agents(self) -> list[KnownAgent]:
         # On a thread: it looks for programs, maybe on a slow disk.
-        return await anyio.to_thread.run_sync(self._known_agents)
-
-    def _known_agents(self) -> list[KnownAgent]:
-        return [
-            structs.replace(agent, confinement=self.confinement.status(agent.name))
-            for agent in self._known.all()
-        ]
+        return await anyio.to_thread.run_sync(self.confinement.known_agents)
 
     async def agent_confinement(self, agent_id: str) -> ConfinementStatus | None:
         definition = self.host.agent_definition(agent_id)
-        if definition is None:
-            return None
         return await anyio.to_thread.run_sync(self.confinement.status_of, definition)
 
     async def start_agent(self, name: str, *, by: Actor = PROGRAM) -> AgentSnapshotWire:
@@ -437,9 +357,8 @@ class Runner:
             workspace = self.confinement.workspace(agent, cwd)
             agent_id = (await self.manager.start_agent(agent, workspace)).agent_id
         assert agent_id is not None
-        agent_id = await self.manager.agent_for(agent_id, cwd)
         session = await self.host.create_session(
-            agent_id,
+            await self.manager.agent_for(agent_id, cwd),
             cwd=cwd,
             mcp_servers=mcp_servers,
             additional_directories=additional_directories,
@@ -629,24 +548,6 @@ class Runner:
         self.confinement.configure(self.options)
         self._known.configure(options.agents)
         self.inbox.set_policy(options.policy)
-
-
-def permission_view(request: PermissionRequest) -> PermissionView:
-    """Return a pending request as plain data."""
-    return PermissionView(
-        request=request.snapshot(),
-        card=None if request.hook_data is None else request.hook_data.card,
-        derived=None if request.derived is None else dict(request.derived),
-    )
-
-
-def _request_updated(kind: RequestKind, payload: Mapping[str, Any]) -> RequestUpdated:
-    return RequestUpdated(
-        kind=kind,
-        request_id=payload["requestId"],
-        session_id=payload.get("sessionId"),
-        status=payload["status"],
-    )
 
 
 def _log(command: str, by: Actor) -> None:

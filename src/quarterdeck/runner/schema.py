@@ -79,6 +79,11 @@ def _decision_mismatch(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE decisions ADD COLUMN mismatch TEXT")
 
 
+def _decision_call(connection: sqlite3.Connection) -> None:
+    """Add what was shown of a request: the command or the paths, and the risk."""
+    connection.execute("ALTER TABLE decisions ADD COLUMN call TEXT")
+
+
 def _decision_progress(connection: sqlite3.Connection) -> None:
     connection.execute(
         "CREATE TABLE decision_progress (session_id TEXT PRIMARY KEY, seq INTEGER NOT NULL)"
@@ -95,7 +100,10 @@ def _context_policies(connection: sqlite3.Connection) -> None:
 RUNNER_TABLES: Final = (
     Tables("agents", (_agents,)),
     Tables("prompts", (_prompts,)),
-    Tables("decisions", (_decisions, _decision_index, _decision_request, _decision_mismatch)),
+    Tables(
+        "decisions",
+        (_decisions, _decision_index, _decision_request, _decision_mismatch, _decision_call),
+    ),
     Tables("decision_progress", (_decision_progress,)),
     Tables("context_policies", (_context_policies,)),
 )

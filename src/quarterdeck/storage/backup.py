@@ -1,6 +1,6 @@
 """Backups of a data folder: one file, written while a hub runs, and put back when none does.
 
-A backup is a tar file with the databases, the owner's token and the keys of the hub, and a
+A backup is a tar file with the databases, the keys of the hub and of push messages, and a
 manifest with their digests. It has no configuration: that is a file of its owner's, elsewhere.
 
 **Writing.** Each database is copied by SQLite's online backup, which is a snapshot and does not
@@ -38,13 +38,22 @@ from quarterdeck.storage.checking import FILES, HUB, LOG, RUNNER, FileReport, ch
 from quarterdeck.storage.lock import PRIVATE
 from quarterdeck.storage.sqlite_schema import connect_reader
 
-SECRETS: Final = ("token", "push.key", "hub.key")
+SECRETS: Final = ("hub.key", "push.key")
 _ORDER: Final = (HUB, RUNNER, LOG)
 _MANIFEST: Final = "manifest.json"
 _FORMAT: Final = 1
 _MOST_MANIFEST: Final = 1 << 20
 _CHUNK: Final = 1 << 20
-_OWN: Final = ("hub.lock", "hub.json", "hub.reserve", "runner.reserve", *FILES, *SECRETS)
+_OWN: Final = (
+    "hub.lock",
+    "hub.json",
+    "hub.sock",
+    "hub.reserve",
+    "runner.reserve",
+    "token",
+    *FILES,
+    *SECRETS,
+)
 """Files of a data folder that a restored folder does not take over from the old one."""
 _RENAME_EXCHANGE: Final = 2
 _AT_FDCWD: Final = -100

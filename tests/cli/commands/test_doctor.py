@@ -85,10 +85,10 @@ def test_a_directory_that_others_can_read_fails_with_a_remedy(tmp_path: Path, ho
     assert (check.status, check.remedy) == ("fail", f"make it private: chmod 700 {home}")
 
 
-def test_a_token_that_others_can_read_fails(tmp_path: Path, home: Path) -> None:
+def test_a_token_of_an_earlier_version_is_reported(tmp_path: Path, home: Path) -> None:
     (home / "token").write_text("x", encoding="ascii")
-    (home / "token").chmod(0o644)
-    assert checks(tmp_path)["token"].status == "fail"
+    check = checks(tmp_path)["token"]
+    assert (check.status, check.remedy) == ("warn", "restart the hub, which removes it")
 
 
 def test_a_damaged_log_fails_and_is_left_as_it_is(tmp_path: Path, home: Path) -> None:

@@ -67,6 +67,27 @@ async def received(service: LocalPushService, browser: Browser) -> tuple[dict[st
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("what", "title"),
+    [("refused-agent", "An agent was refused"), ("config-changed", "Configuration changed")],
+)
+async def test_what_concerns_safety_is_pushed_to_every_device(
+    tmp_path: Path, what: Any, title: str
+) -> None:
+    with push_service() as service:
+        async with hub_with(tmp_path / "home", service) as (hub, client):
+            none = {"approvals": False, "questions": False, "finished": False, "failed": False}
+            browser = await subscribed(client, service, **none)
+            owner = hub.auth.devices.get("owner")
+            assert owner is not None
+            await hub.auth.devices.record("unverified", owner, None)  # only in the history
+            await hub.auth.devices.record(what, owner, "why")
+            _, message = await received(service, browser)
+    assert (message["kind"], message["title"]) == ("device", title)
+    assert message["url"] == "/#/devices"
+
+
+@pytest.mark.slow
 async def test_a_permission_request_is_pushed_with_its_url(tmp_path: Path) -> None:
     with push_service() as service:
         async with hub_with(tmp_path / "home", service, asker=scripted(ASK)) as (hub, client):

@@ -141,11 +141,12 @@ export interface DeviceChange {
 
 export interface DeviceEvent {
   deviceId: string
-  what: 'changed' | 'expired' | 'new-address' | 'paired' | 'revoked' | 'token-renewed'
+  what: 'changed' | 'config-changed' | 'expired' | 'new-address' | 'paired' | 'refused-agent' | 'revoked' | 'token-renewed' | 'unverified'
   name: string
   address: string | null
   userAgent: string | null
   at: string
+  detail: string | null
 }
 
 export interface DeviceList {
@@ -233,6 +234,11 @@ export interface KnownAgentList {
   agents: KnownAgent[]
 }
 
+export interface LineTally {
+  added: number
+  deleted: number
+}
+
 export interface MessageEntry {
   type: 'message'
   seq: number
@@ -242,6 +248,7 @@ export interface MessageEntry {
   content: unknown[]
   promptKey?: string
   isClipped: boolean
+  cutCharacters?: number
 }
 
 export interface MismatchEntry {
@@ -396,6 +403,7 @@ export interface RecordedDecision {
   agent: string | null
   digest: string
   request: unknown
+  call?: ShownCall
   state: 'answered' | 'pending' | 'superseded'
   outcome?: unknown
   optionKind?: string
@@ -464,6 +472,19 @@ export interface SetOption {
   value: string | boolean
 }
 
+export interface ShownCall {
+  name: string
+  kind: string | null
+  description: string
+  command: string | null
+  paths: string[]
+  reads: boolean
+  writes: boolean
+  risk: string
+  riskReason: string
+  isInspectable: boolean
+}
+
 export interface SignIn {
   methodId: string
 }
@@ -502,6 +523,17 @@ export interface TestSent {
   id: string
 }
 
+export interface TokenAnswer {
+  device: Device
+  token: string
+}
+
+export interface TokenRequest {
+  name?: string
+  scope?: 'admin' | 'approve' | 'prompt' | 'view'
+  deviceSeconds?: number | null
+}
+
 export interface ToolEntry {
   type: 'tool'
   seq: number
@@ -510,6 +542,9 @@ export interface ToolEntry {
   call: { [key: string]: unknown }
   terminals: { [key: string]: unknown }
   isClipped: boolean
+  cutCharacters?: number
+  tally?: LineTally
+  cutDiffs?: { [key: string]: LineTally }
 }
 
 export interface TranscriptPage {

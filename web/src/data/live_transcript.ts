@@ -236,8 +236,10 @@ export class LiveTranscript {
     const entry = this.#entries[index]
     if (entry?.type !== 'tool') return
     this.#showTerminals(call)
+    // New content is whole: tallies of cut diffs are of the one before.
+    const { tally: _tally, cutDiffs: _cut, ...whole } = entry
     this.#entries[index] = {
-      ...entry,
+      ...(call.content === entry.call.content ? entry : whole),
       call,
       endedAt: entry.endedAt ?? endedAt,
       terminals: this.#terminalsOf(call),

@@ -114,6 +114,22 @@ export type Elicitation = OrNull<api.ElicitationView> & {
 /** What an agent asks of a person. */
 export type AgentRequest = PermissionRequest | Elicitation
 
+/** A pending request as it was last known, without what is needed to answer it. */
+export type KnownRequest =
+  | (Pick<
+      PermissionRequest,
+      'kind' | 'requestId' | 'sessionId' | 'agent' | 'title' | 'cwd' | 'requestedAt' | 'call'
+    > & { kind: 'permission' })
+  | Pick<Elicitation, 'kind' | 'requestId' | 'sessionId'>
+
+/** The inbox when the hub was last reached. */
+export interface KnownInbox {
+  /** In milliseconds. */
+  at: number
+  count: number
+  requests: readonly KnownRequest[]
+}
+
 // ---- a session ----------------------------------------------------------------------------------
 
 /**
@@ -283,6 +299,8 @@ export interface Data {
   readonly elicitations: ReadonlySignal<readonly Elicitation[]>
   /** All pending requests: permission requests, then elicitations. */
   readonly requests: ReadonlySignal<readonly AgentRequest[]>
+  /** The pending requests when the hub was last reached, also before this page was opened. */
+  readonly knownInbox: ReadonlySignal<KnownInbox | null>
   readonly devices: ReadonlySignal<readonly Device[]>
   /** Actions that are not applied yet, and failed ones until they are dismissed. */
   readonly actions: ReadonlySignal<readonly Action[]>

@@ -12,7 +12,7 @@ import type {
   TurnEntry,
 } from '../data/index.ts'
 import { Content } from './content'
-import { count, duration } from './format'
+import { count, duration, plural } from './format'
 import { ChevronIcon, ThoughtIcon } from './icons'
 import { Markdown } from './markdown'
 import { Visible } from './visible_text'
@@ -20,7 +20,7 @@ import { Visible } from './visible_text'
 type MessageProps = { entry: MessageEntry; next: number | null; onWhole: (seq: number) => void }
 
 export const Message = memo(function Message({ entry, next, onWhole }: MessageProps): JSX.Element {
-  if (entry.kind === 'thought') return <Thought entry={entry} next={next} />
+  if (entry.kind === 'thought') return <Thought entry={entry} next={next} onWhole={onWhole} />
   const isUser = entry.kind === 'user'
   return (
     <article class={`message ${entry.kind}`} aria-label={isUser ? 'You' : 'Agent'}>
@@ -28,17 +28,33 @@ export const Message = memo(function Message({ entry, next, onWhole }: MessagePr
         {entry.content.map((block, index) => (
           <Content key={index} block={block} isPlain={isUser} />
         ))}
-        {entry.isClipped ? (
-          <button type="button" class="text-button" onClick={() => onWhole(entry.seq)}>
-            Show all
-          </button>
-        ) : null}
+        <CutNote entry={entry} onWhole={onWhole} />
       </div>
     </article>
   )
 })
 
-function Thought({ entry, next }: { entry: MessageEntry; next: number | null }): JSX.Element {
+type CutProps = {
+  entry: { seq: number; isClipped: boolean; cutCharacters?: number }
+  onWhole: (seq: number) => void
+}
+
+/** How much of an entry is not shown, and the way to see it. */
+export function CutNote({ entry, onWhole }: CutProps): JSX.Element | null {
+  if (!entry.isClipped) return null
+  const cut = entry.cutCharacters
+  return (
+    <p class="note">
+      {cut === undefined ? 'Part of this' : `${plural(cut, 'character')} of this`}{' '}
+      {cut === 1 || cut === undefined ? 'is' : 'are'} not shown.{' '}
+      <button type="button" class="text-button" onClick={() => onWhole(entry.seq)}>
+        Show all
+      </button>
+    </p>
+  )
+}
+
+function Thought({ entry, next, onWhole }: MessageProps): JSX.Element {
   const [isOpen, setOpen] = useState(false)
   const text = entry.content.map((block) => block.text ?? '').join('')
   const passed = next === null ? 0 : next - entry.at
@@ -64,6 +80,7 @@ function Thought({ entry, next }: { entry: MessageEntry; next: number | null }):
       {isOpen ? (
         <div class="thought-body">
           <Markdown text={text} />
+          <CutNote entry={entry} onWhole={onWhole} />
         </div>
       ) : null}
     </section>

@@ -18,7 +18,7 @@ def parser() -> Parser:
             ("quarterdeck backup /mnt/backups", "a file in this folder, named after the time"),
             ("quarterdeck backup quarterdeck.tar", "a file of this name, which must not exist"),
         ),
-        "A backup contains prompts, file contents and the owner's token: keep it private. It does"
+        "A backup contains prompts, file contents and the keys of the hub: keep it private. It does"
         " not contain hub.toml.",
     )
     parser.add_argument(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, assert_never
@@ -37,6 +36,7 @@ from quarterdeck.protocol import (
     any_event,
     to_json,
 )
+from quarterdeck.views.line_diff import unified_lines
 from quarterdeck.views.text import plain
 
 _SHOWN_LINES: Final = 12  # of a tool's output; the rest is counted
@@ -191,10 +191,9 @@ def _output_lines(text: str) -> list[Line]:
 def _diff_lines(part: Mapping[str, Any], new: str, cwd: str) -> list[Line]:
     path = plain(part.get("path", "")).removeprefix(f"{cwd}/")
     old = part.get("oldText")
-    before, after = plain(old or "").splitlines(), plain(new).splitlines()
-    origin = "/dev/null" if old is None else f"a/{path}"
-    unified = difflib.unified_diff(before, after, origin, f"b/{path}", lineterm="", n=2)
-    return [Line(line, _diff_style(line)) for line in unified]
+    before = old if isinstance(old, str) else None
+    unified = unified_lines(f"b/{path}", before, new, 2, origin=f"a/{path}")
+    return [Line(shown, _diff_style(shown)) for shown in map(plain, unified)]
 
 
 def _diff_style(line: str) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from quarterdeck.errors import LogDamaged, StorageFailed
 from quarterdeck.host.log.journal import Journal
@@ -44,6 +44,9 @@ def now_ms() -> int:
 
 _Draft = tuple[str, dict[str, Any], str | None, dict[str, Any] | None]
 """Type, payload, agent and extensions of a host event that has no number yet."""
+
+
+_STOPPED: Final = ("closed", "disconnected", "deleted")  # a session in one of these gets no events
 
 
 class _HostEvents:
@@ -184,6 +187,8 @@ class Emitter:
         with self.journal.batch():
             self.session_event(session, "session-status-change", payload)
             self.session_updated(session)
+        if status in _STOPPED:
+            session.stream.release_tail()
 
     def session_updated(self, session: HostSession) -> None:
         """Publish a session's snapshot on the host's stream."""

@@ -51,6 +51,7 @@ _Page = tuple[Sequence[Event], int]
 
 TAIL = 256  # events of a session kept in memory; with 1,000 they leave the processor's cache, and
 # making and freeing each costs a tenth more
+TAIL_BYTES = 1 << 20  # about, that the tail of a session takes: some events are megabytes
 HOST_TAIL = 1000  # events of the host that are kept; they are not stored
 RETRY_SECONDS = 1.0  # before a page is read again after storage failed
 PAGE = 1000  # events that are read from storage at a time for a subscriber
@@ -125,6 +126,7 @@ class Stream:
         self._read_now = read_now
         self._on_callback_failed = on_callback_failed
         self._tail: deque[Event] = deque(maxlen=HOST_TAIL if read_page is None else TAIL)
+        self._tail_bytes = 0  # that were added since it was last shortened
         self._live: tuple[Subscriber, ...] = ()
         self._ahead: tuple[Subscriber, ...] = ()  # live, from a number that is not published yet
         self._changed: anyio.Event | None = None  # exists while an iterator waits
@@ -149,7 +151,10 @@ class Stream:
         if self._run_subscribers:
             self._publish_run(events)
         if self._unpublished:
+            self._tail_bytes += sum(map(len, self._unpublished[: len(events)]))
             del self._unpublished[: len(events)]
+            if self._tail_bytes > TAIL_BYTES:
+                self._shorten_tail()
         # A subscriber that joins in a callback has these events already and is in another tuple.
         live = self._live
         if self._ahead:
@@ -158,6 +163,19 @@ class Stream:
             self._deliver(subscriber, events)
         if self._changed is not None:
             self._wake()
+
+    def _shorten_tail(self) -> None:
+        """Keep the newer half; nothing if even that may be large. The rest is read from storage."""
+        self._tail_bytes //= 2
+        kept = len(self._tail) // 2 if self._tail_bytes <= TAIL_BYTES else 0
+        while len(self._tail) > kept:
+            self._tail.popleft()
+
+    def release_tail(self) -> None:
+        """Keep no events of a session that has stopped: they are read from storage."""
+        if self._read_page is not None:
+            self._tail.clear()
+            self._tail_bytes = 0
 
     def end(self) -> None:
         """Make iterators stop after the last event."""

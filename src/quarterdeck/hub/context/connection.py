@@ -76,13 +76,18 @@ class Greeter:
     def __init__(self, sources: StreamSources) -> None:
         self._runner = sources.runner
         self._devices = sources.devices
+        self._callers = sources.callers
         self._waiting_count = 0
 
     async def device_of(self, token: str) -> Device | None:
         return None if self._devices is None else await self._devices.authenticate(token)
 
     async def serve_unauthenticated(
-        self, receive: Receive, send: Send, serve: Callable[[Device], Awaitable[None]]
+        self,
+        scope: AsgiScope,
+        receive: Receive,
+        send: Send,
+        serve: Callable[[Device], Awaitable[None]],
     ) -> None:
         """Serve a client that sends a token within ten seconds, until its device is revoked."""
         if self._waiting_count >= MOST_UNAUTHENTICATED:
@@ -91,7 +96,7 @@ class Greeter:
         self._waiting_count += 1
         try:
             with anyio.move_on_after(AUTH_SECONDS) as waiting:
-                device = await self._admitted(receive, send)
+                device = await self._admitted(scope, receive, send)
         finally:
             self._waiting_count -= 1
         if waiting.cancelled_caught:
@@ -104,7 +109,7 @@ class Greeter:
                     send, _REVOKED, "this device was revoked or has expired; pair it again"
                 )
 
-    async def _admitted(self, receive: Receive, send: Send) -> Device | None:
+    async def _admitted(self, scope: AsgiScope, receive: Receive, send: Send) -> Device | None:
         while True:
             event = await receive()
             if event["type"] != "websocket.receive":
@@ -117,14 +122,24 @@ class Greeter:
                 continue
             if isinstance(message, Auth):
                 device = await self.device_of(message.token)
-                if device is None:
-                    await self._refuse(send, _UNKNOWN)
+                refusal = _UNKNOWN
+                if device is not None:
+                    refusal = await self._refusal(scope, device)
+                if device is None or refusal:
+                    await self._refuse(send, refusal)
+                    return None
                 return device
             if isinstance(message, Ping):
                 await _say(send, write_message("pong"))
             else:
                 why = "say auth with a token first"
                 await _say(send, write_message("error", message=why, code="NOT_AUTHENTICATED"))
+
+    async def _refusal(self, scope: AsgiScope, device: Device) -> str:
+        """Return why a client may not use its token here; empty if it may."""
+        if self._callers is None:
+            return ""
+        return await self._callers.refusal(scope, device) or ""
 
     async def _refuse(self, send: Send, reason: str) -> None:
         await _say(send, write_message("auth_error", message=reason))
@@ -169,7 +184,7 @@ def context_app(streams: Streams) -> Asgi:
 
         device: Device | None = scope.get(SCOPE_KEY)
         if device is None:
-            await greeter.serve_unauthenticated(receive, send, serve)
+            await greeter.serve_unauthenticated(scope, receive, send, serve)
         else:
             check_scope(device, "view", "this")
             await serve(device)

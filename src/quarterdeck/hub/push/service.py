@@ -141,6 +141,26 @@ def device_message(device: Device) -> PushMessage:
     )
 
 
+def agent_message() -> PushMessage:
+    return PushMessage(
+        kind="device",
+        title="An agent was refused",
+        body="An agent tried to use the hub in your name. It could not; the history says more.",
+        url="/#/devices",
+        tag="refused-agent",
+    )
+
+
+def config_message() -> PushMessage:
+    return PushMessage(
+        kind="device",
+        title="Configuration changed",
+        body="Rules or agents in hub.toml were changed. If this was not you, check the file.",
+        url="/#/devices",
+        tag="config-changed",
+    )
+
+
 def mismatch_message(session: SessionOverview) -> PushMessage:
     return PushMessage(
         kind="mismatch",
@@ -257,9 +277,21 @@ class PushService:
         self._send_soon(send)
 
     def _on_device(self, what: DeviceEventKind, device: Device) -> None:
-        """Notify all other devices of a new one; this cannot be turned off."""
-        if what == "paired":
-            self._send_soon(lambda: self._send_to_all(device_message(device), except_for=device.id))
+        """Notify devices of what concerns their safety; this cannot be turned off."""
+        match what:
+            case "paired":
+                message = device_message(device)
+                self._send_soon(lambda: self._send_to_all(message, except_for=device.id))
+            case "refused-agent":
+                self._send_soon(lambda: self._send_to_all(agent_message()))
+            case "config-changed":
+                self._send_soon(lambda: self._send_to_all(config_message()))
+            case "new-address" | "unverified":
+                pass  # shown in the history
+            case "changed" | "token-renewed" | "revoked" | "expired":
+                pass  # a person or a time did that
+            case _:
+                assert_never(what)
 
     def on_session(self, session_id: str, status: str) -> None:
         """Send a message when a turn has ended."""

@@ -1,7 +1,8 @@
 """A permission request as people see it, what a decision about it needs, how answers are worded.
 
 `PermissionCard` is shown; its digest proves what was shown. Buttons are named by what they do,
-never by the agent: an option that the agent calls "Deny" may be of the kind that allows forever.
+never by the agent alone: an option that the agent calls "Deny" may be of the kind that allows
+forever. Where several do the same, the agent's name for each is added.
 `InspectedRequest` adds the call that the rules examine. Everything here is pure.
 """
 
@@ -10,11 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 import unicodedata
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from msgspec import UNSET, Struct, UnsetType, to_builtins
+from msgspec.structs import replace
 
 from quarterdeck.errors import RequestRejected
 from quarterdeck.host import PermissionRequest
@@ -140,7 +143,23 @@ def derived_from(card: PermissionCard) -> dict[str, Any]:
 
 
 def option_views(options: Sequence[Any]) -> tuple[OptionView, ...]:
-    return tuple(_option(each) for each in options if isinstance(each, Mapping))
+    """Return the buttons of a request; two that differ have different labels."""
+    named = [each for each in options if isinstance(each, Mapping)]
+    views = tuple(map(_option, named))
+    labels = Counter(view.label for view in views)
+    distinct = tuple(
+        replace(view, label=f"{view.label}: {visible(str(option.get('name')))}")
+        if labels[view.label] > 1
+        else view
+        for view, option in zip(views, named, strict=True)
+    )
+    labels = Counter(view.label for view in distinct)
+    return tuple(
+        replace(view, label=f"{view.label} ({visible(view.option_id)})")
+        if labels[view.label] > 1
+        else view
+        for view in distinct
+    )
 
 
 def is_ambiguous(options: Sequence[OptionView]) -> bool:

@@ -50,6 +50,7 @@ from quarterdeck.runner.permissions.decision_index import (
     IndexPosition,
     RecordedDecision,
     decided_by,
+    shown_call,
 )
 from quarterdeck.runner.schema import now
 from quarterdeck.storage import SessionMeta, Storage
@@ -93,6 +94,7 @@ def requested(
         agent=derived.get("agent", agent),
         digest=digest,
         request=payload["request"] if is_elicitation else payload.get("toolCall"),
+        call=shown_call(derived.get("call")),
         state="pending",
         requested_at=derived.get("requestedAt") or iso_seconds(event.ts / 1000),
     )
