@@ -6,6 +6,7 @@ python3 dev.py test     run the tests (arguments go to pytest)
 python3 dev.py check    format, lint, layers, sizes and types, the page's too; changes no file
 python3 dev.py fix      apply safe lint fixes and format
 python3 dev.py bench    run the benchmarks (arguments name them)
+python3 dev.py fuzz     run a fuzzer for long: fuzz policy --lines 100000
 python3 dev.py ci       what the build server runs: check, test, wheel
 python3 dev.py coverage run the tests and list what they do not reach; takes twice as long
 python3 dev.py setup    only install what the others need; they also do it by themselves
@@ -59,8 +60,12 @@ OLDEST_NODE = 18
 
 # Builds the page of the hub from web/, if it has changed.
 PAGE_COMMAND = ("python", "tools/web.py")
-# Installs Chromium for the page's tests where it is missing and may be installed.
+# Install Chromium for the page's tests, and shells for the policy's, where they are missing and may
+# be installed.
 BROWSER_COMMAND = (sys.executable, "tools/browser.py")
+SHELLS_COMMAND = (sys.executable, "-m", "tools.shells")
+# Each fuzzer by its name: what runs it.
+FUZZERS = {"policy": ("python", "-m", "tests.policy.fuzz")}
 PAGE_FOLDERS = (ROOT / "web/node_modules", ROOT / "src/quarterdeck/hub/page/built")
 
 # The README shows this line; `ci` runs it as it is written.
@@ -368,6 +373,13 @@ def bench(*arguments: str) -> None:
     run(("python", "benchmarks/run.py", *arguments), "see above")
 
 
+def fuzz(*arguments: str) -> None:
+    if not arguments or arguments[0] not in FUZZERS:
+        stop(f"fuzz needs the name of a fuzzer: {', '.join(FUZZERS)}", MISUSED)
+    setup()
+    run((*FUZZERS[arguments[0]], *arguments[1:]), "see above")
+
+
 def fix() -> None:
     setup()
     status = status_of(("ruff", "check", "--fix", "."))
@@ -402,9 +414,13 @@ def checks_pass() -> bool:
 
 def ci() -> None:
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
-        browser_status = pool.submit(status_of, BROWSER_COMMAND)
+        # One after the other: apt-get runs only once at a time.
+        installing = {
+            "browser": pool.submit(status_of, BROWSER_COMMAND),
+            "shells": pool.submit(status_of, SHELLS_COMMAND),
+        }
         setup()
-        failed = ["browser"] if browser_status.result() else []
+        failed = [name for name, status in installing.items() if status.result()]
     # Tests wait for processes half of their time; mypy is the one that waits for nothing.
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
         others = {"check": pool.submit(checks_pass), "wheel": pool.submit(wheel_works)}
@@ -483,7 +499,7 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-WITH_ARGUMENTS = {"demo": demo, "test": test, "bench": bench}
+WITH_ARGUMENTS = {"demo": demo, "test": test, "bench": bench, "fuzz": fuzz}
 WITHOUT_ARGUMENTS = {
     "check": check,
     "fix": fix,

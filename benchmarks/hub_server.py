@@ -104,7 +104,7 @@ async def run_hub(count: int, interval: float) -> None:
         async with Runner(options.runner) as runner, Hub(options, runner) as hub:
             session = await runner.create_session("peer", cwd="/")
             async with serving(hub) as address:
-                token = (home / "token").read_text().strip()
+                _, token = await hub.auth.devices.create("benchmark", "admin")
                 gc.freeze()  # as `quarterdeck up` does
                 say(port=address.port, token=token, session=session.session_id)
 

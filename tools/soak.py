@@ -80,7 +80,7 @@ async def serve(home: Path, *, is_traced: bool) -> None:
     if is_traced:
         tracemalloc.start(3)
     async with Hub(options) as hub, serving(hub) as address:
-        token = (home / "token").read_text().strip()
+        _, token = await hub.auth.devices.create("soak", "admin")
         gc.freeze()
         print(json.dumps({"url": address.url, "token": token}), flush=True)
         before = None

@@ -17,6 +17,7 @@ QuarterdeckError
 ├── RpcError                a JSON-RPC error, received or to be sent
 ├── StorageRefused          a log that cannot be opened; nothing was changed
 ├── StorageFailed           an open log that could not be written or read
+│   └── LogDamaged              events of one session that are not what was stored
 ├── StartRefused            a hub or a runner that cannot start with its settings, or with its files
 ├── DatabaseFailed          hub.db or runner.db could not be written or read
 ├── AgentNotFound           the command that starts an agent does not exist
@@ -36,6 +37,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from typing_extensions import override
+
+REPAIR: Final = "quarterdeck repair"
+"""The command that a message about damage names."""
 _DETAILS: Final = 1000  # characters of an agent's text that a message may contain
 
 
@@ -175,6 +180,20 @@ class StorageFailed(QuarterdeckError):
         return StorageFailed(self.path, self.reason, self.remedy, is_final=self.is_final)
 
 
+class LogDamaged(StorageFailed):
+    """Events of one session are not what was stored; other sessions are not affected."""
+
+    def __init__(self, path: object, session_id: str, reason: str) -> None:
+        """`reason` names the session and the events."""
+        remedy = "other sessions work; to save what is intact, stop the hub and run: " + REPAIR
+        super().__init__(path, reason, remedy, is_final=True)
+        self.session_id = session_id
+
+    @override
+    def again(self) -> LogDamaged:
+        return LogDamaged(self.path, self.session_id, self.reason)
+
+
 class StartRefused(QuarterdeckError):
     """A hub or a runner cannot start: its settings or its files are unsafe or unusable."""
 
@@ -207,6 +226,14 @@ class AgentNotFound(QuarterdeckError):
             f"cannot start {command!r}: {reason}; install it, or add its folder to PATH"
         )
         self.command = command
+        self.reason = reason
+
+
+class ConfinementUnavailable(QuarterdeckError):
+    """A command must be confined, and this machine cannot do it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"it must be confined, and that is not possible here: {reason}")
         self.reason = reason
 
 

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import termios
 import time
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import Any, Self
 
 from quarterdeck.testing import scripted_agent
 from tests.cli import forking
+from tests.hub.local_owner import owner_call
 
 COMMAND = (sys.executable, "-m", "quarterdeck")
 SECONDS = 60  # on a busy machine
@@ -121,15 +121,10 @@ class RunningHub:
         self.facts = facts
         self.url = str(facts["url"])
         self.complaints = ""
-        self._token = (home / "token").read_text(encoding="ascii").strip()
+        self._home = home
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
-        sent = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, sent, headers, method=method)
-        with urllib.request.urlopen(request, timeout=SECONDS) as answer:
-            content = answer.read()
-        return json.loads(content) if content else None
+        return owner_call(self._home, method, path, body)
 
     def pending(self) -> dict[str, Any]:
         """Wait for a permission request."""

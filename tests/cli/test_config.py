@@ -59,6 +59,24 @@ def test_settings_of_push_and_environment_reach_the_hub(tmp_path: Path) -> None:
     assert options.agents["x"].pass_env == ("AWS_*",)
 
 
+def test_the_configuration_itself_is_hidden_from_agents(tmp_path: Path) -> None:
+    environ = {"HOME": "/home/me"}
+    folder = Path("/home/me/.config/quarterdeck")
+    options = hub_options(HubConfig(), home=tmp_path, environ=environ)
+    assert options.hidden == (folder,)
+    assert options.kept == (folder / "agent.toml",)
+    named = Path("/srv/hub.toml")
+    options = hub_options(HubConfig(), home=tmp_path, environ=environ, config_file=named)
+    assert options.hidden == (folder, named)
+    given = {**environ, "QUARTERDECK_HUB_CONFIG": "/etc/qd.toml", "XDG_CONFIG_HOME": "/c"}
+    config = parse_config("confine = 'require'\nhide = ['~/.keys', '/run/docker.sock']", "x")
+    options = hub_options(config, home=tmp_path, environ=given)
+    assert options.confine == "require"
+    assert options.hidden[1:] == (
+        *(Path("/run/docker.sock"), Path("/c/quarterdeck"), Path("/etc/qd.toml")),
+    )
+
+
 def test_the_documented_example_shows_every_key() -> None:
     text = EXAMPLE.read_text(encoding="utf-8")
     shown = set(re.findall(r"^#? ?(\w+) =", text, re.MULTILINE))
@@ -107,6 +125,15 @@ def test_the_documented_example_shows_every_key() -> None:
             "line 4: policy.rule.decision cannot be 'maybe'; use one of allow, deny",
         ),
         ("[[policy.rule]]\nreads = true", "line 1: policy.rule needs the key decision"),
+        ("confine = 'no'", "line 1: confine cannot be 'no'; use one of on, off, require"),
+        ("[agents.x]\ncommand='a'\nconfine='no'", "agents.x.confine cannot be 'no'; use one of"),
+        ("hide = ['run']", "line 1: hide: 'run' is not an absolute path; start it with / or ~"),
+        ("[projects.x]\nsandbox = 'workspace'", "projects: 'x' is not an absolute path"),
+        ("[projects.'/x']\nsandbox = 'all'", "cannot be 'all'; use one of off, workspace"),
+        (
+            "[agents.x]\ncommand = 'a'\nsandbox_hosts = ['https://x']",
+            "line 3: agents.x.sandbox_hosts: 'https://x' is not a host; use a name such as",
+        ),
     ],
 )
 def test_an_error_has_its_line_and_the_correct_form(text: str, message: str) -> None:

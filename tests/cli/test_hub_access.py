@@ -1,4 +1,4 @@
-"""Which hub a command uses, and that only this hub gets the owner's token."""
+"""Which hub a command uses, and that no other program hears of it."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ import anyio
 import pytest
 
 from quarterdeck.cli.hub_access import HubAddress, HubLink, open_hub, running_hub
-from quarterdeck.errors import StartRefused
+from quarterdeck.client import Client
+from quarterdeck.errors import CommandFailed, StartRefused
 from quarterdeck.hub import Hub, HubOptions, serving
 from quarterdeck.machine.private_files import locked_home
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_another_program_at_the_port_of_a_killed_hub_gets_no_token(
+async def test_another_program_at_the_port_or_socket_of_a_killed_hub_gets_nothing(
     tmp_path: Path,
 ) -> None:
     home = tmp_path / "home"
     with locked_home(home), socket.create_server(("127.0.0.1", 0)) as other_program:
         other_program.setblocking(False)
-        (home / "token").write_text("secret")
-        (home / "token").chmod(0o600)
         # The hub has ended and its pid was reused; another command holds the lock.
         facts = {"url": f"http://127.0.0.1:{other_program.getsockname()[1]}", "pid": os.getppid()}
         (home / "hub.json").write_text(json.dumps(facts))
@@ -68,3 +67,55 @@ async def test_open_hub_does_not_wait_long_for_a_command_that_never_listens(tmp_
     with locked_home(home), pytest.raises(StartRefused, match="another command is using"):
         async with open_hub(HubAddress(home=home, environ={})):
             raise AssertionError
+
+
+def _facts(home: Path, **facts: object) -> None:
+    (home / "hub.json").write_text(
+        json.dumps({"url": "http://127.0.0.1:1", "pid": os.getpid(), **facts})
+    )
+
+
+async def test_a_hub_of_an_older_version_is_a_sentence(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with locked_home(home):
+        _facts(home)
+        with pytest.raises(CommandFailed, match=r"an older version.*run quarterdeck up"):
+            await running_hub(home)
+
+
+async def test_a_socket_that_nothing_listens_at_is_a_sentence(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with locked_home(home):
+        _facts(home, socket=str(home / "hub.sock"))
+        with pytest.raises(CommandFailed, match=r"does not answer at .*hub\.sock: No such file"):
+            await running_hub(home)
+        with socket.socket(socket.AF_UNIX) as killed:
+            killed.bind(str(home / "hub.sock"))
+        with pytest.raises(CommandFailed, match=r"hub\.sock: Connection refused; run quarterdeck"):
+            await running_hub(home)
+
+
+async def test_the_socket_of_another_user_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+
+    def refused(_path: Path) -> socket.socket:
+        raise PermissionError(13, "Permission denied")
+
+    with locked_home(home):
+        _facts(home, socket=str(home / "hub.sock"))
+        monkeypatch.setattr("quarterdeck.cli.hub_access.connected", refused)
+        with pytest.raises(CommandFailed, match=r"belongs to another user.*run the command as"):
+            await running_hub(home)
+
+
+async def test_a_command_finds_a_hub_whose_data_folder_has_a_long_path(tmp_path: Path) -> None:
+    home = tmp_path.joinpath(*["d" * 100] * 2)
+    async with Hub(HubOptions(home=home, port=0)) as hub, serving(hub) as address:
+        link = await running_hub(home)
+        assert link is not None
+        assert (link.url, link.socket) == (address.url, home / "hub.sock")
+        assert (await link.api.get("/api/device"))["id"] == "owner"
+        async with Client(link.transport()) as client:
+            assert client.connection.status == "connected"

@@ -38,6 +38,7 @@ NOT_RUN_HERE = {
     "python3 dev.py setup": "every other command begins with it",
     "python3 dev.py fix": "changes the files that are being tested",
     "python3 dev.py bench": "takes minutes",
+    "python3 dev.py fuzz policy --lines 100000": "takes minutes",
     "python3 dev.py clean": "removes the environment that this test runs in",
 }
 

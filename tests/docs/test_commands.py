@@ -69,8 +69,9 @@ def test_ci_checks_runs_the_test_command_builds_a_wheel_and_ends_with_pytests_cl
         dev.main("ci")
 
     checks = {shlex.join(command) for command in dev.CHECKS.values()}
-    assert set(started[:2]) == {"setup", shlex.join(dev.BROWSER_COMMAND)}
-    assert set(started[2:]) == {*checks, dev.TEST_COMMAND, "wheel"}
+    installing = map(shlex.join, (dev.BROWSER_COMMAND, dev.SHELLS_COMMAND))
+    assert set(started[:3]) == {"setup", *installing}
+    assert set(started[3:]) == {*checks, dev.TEST_COMMAND, "wheel"}
     assert stopped.value.code == 1
     assert capfd.readouterr().out.splitlines()[-1] == output.splitlines()[0]
 

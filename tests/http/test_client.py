@@ -25,6 +25,7 @@ from quarterdeck.http.client import (
     RequestFailed,
     send_request,
 )
+from quarterdeck.http.peers import OWN_PROCESS, accepted_connection
 from tests.certificates import certify
 
 
@@ -127,14 +128,15 @@ async def test_an_embedded_application_gets_what_a_socket_would_carry() -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": body})
 
-    api = HubApi(EmbeddedExchange(app, "secret", "127.0.0.1:7272"))
+    api = HubApi(EmbeddedExchange(app))
     assert await api.post("/api/sessions/~YS9i?x=1", {"a": [1]}) == {"a": [1]}
     scope = seen[0]
     headers = dict(scope["headers"])
     assert (scope["path"], scope["raw_path"]) == ("/api/sessions/~YS9i", b"/api/sessions/~YS9i")
     assert (scope["method"], scope["query_string"]) == ("POST", b"x=1")
-    assert headers[b"host"] == b"127.0.0.1:7272"
-    assert headers[b"authorization"] == b"Bearer secret"
+    assert headers[b"host"] == b"localhost"
+    assert b"authorization" not in headers
+    assert accepted_connection(scope) is OWN_PROCESS
     assert headers[b"content-type"] == b"application/json"
 
 
@@ -145,7 +147,7 @@ async def test_an_error_of_a_hub_keeps_its_code_and_its_message() -> None:
         await send({"type": "http.response.body", "body": body})
 
     with pytest.raises(HubDeclined) as caught:
-        await HubApi(EmbeddedExchange(app, "t", "127.0.0.1:1")).get("/x")
+        await HubApi(EmbeddedExchange(app)).get("/x")
     assert (caught.value.status, caught.value.code) == (404, "quarterdeck/not-found")
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from quarterdeck.hub.store import HUB_TABLES, MOVED
 from quarterdeck.runner.schema import RUNNER_TABLES
-from quarterdeck.storage import database
+from quarterdeck.storage import database, row_sums
 
 RUNNER, HUB = ("agents", "prompts", "decisions"), ("devices", "device_log", "pairings")
 PUSH = "push_subscriptions"
@@ -95,14 +95,15 @@ def rows(path: Path) -> dict[str, list[Any]]:
         return {
             name: connection.execute(f"SELECT * FROM {name}").fetchall()
             for (name,) in names.fetchall()
+            if name != row_sums.NAME
         }
 
 
 def open_once(folder: Path) -> None:
     """Open both files as a hub does, and close them."""
     runner, hub = folder / "runner.db", folder / "hub.db"
-    database._close(*database._open(runner, RUNNER_TABLES, hub))  # noqa: SLF001
-    database._close(*database._open(hub, HUB_TABLES, None, MOVED))  # noqa: SLF001
+    database._close(database._open(runner, RUNNER_TABLES, hub))  # noqa: SLF001
+    database._close(database._open(hub, HUB_TABLES, None, MOVED))  # noqa: SLF001
 
 
 class _Mortal(sqlite3.Connection):

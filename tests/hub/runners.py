@@ -6,6 +6,12 @@ from quarterdeck.hub import Hub
 from quarterdeck.runner import Runner
 
 
+async def admin_token(hub: Hub) -> str:
+    """Return the token of a program that may do everything."""
+    _, token = await hub.auth.devices.create("a test", "admin")
+    return token
+
+
 def runner_of(hub: Hub) -> Runner:
     assert isinstance(hub.runner, Runner)
     return hub.runner

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 import anyio
@@ -15,6 +16,7 @@ from anyio.abc import SocketStream
 from quarterdeck.http.limits import Capacity
 from quarterdeck.http.origins import Listening
 from quarterdeck.http.server import BoundedServer, ServerOptions, server_config
+from quarterdeck.http.unix_sockets import listening_unix
 from quarterdeck.hub.api.endpoint import Asgi
 
 Parser: TypeAlias = Literal["h11", "httptools"]
@@ -187,9 +189,13 @@ async def serving(
     *,
     capacity: Capacity | None = None,
     tls: dict[str, Any] | None = None,
+    unix: Path | None = None,
 ) -> AsyncIterator[Served]:
-    """Serve what `make_app` makes for a port, in this process."""
-    with socket.socket() as listener:
+    """Serve what `make_app` makes for a port, in this process; at a Unix socket, too."""
+    with socket.socket() as listener, ExitStack() as stack:
+        listeners = [listener]
+        if unix is not None:
+            listeners.append(stack.enter_context(listening_unix(unix)))
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", 0))
         listener.listen(256)
@@ -205,9 +211,9 @@ async def serving(
         server.lifespan = config.lifespan_class(config)
         # Without its main loop, which looks only ten times a second whether it is to end.
         await server.on_tick(0)
-        await server.startup([listener])
+        await server.startup(listeners)
         try:
             yield Served(port, parser)
         finally:
             with anyio.fail_after(PATIENCE, shield=True):
-                await server.shutdown([listener])
+                await server.shutdown(listeners)

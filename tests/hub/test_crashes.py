@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from quarterdeck.machine.guard_program import living_descendants
 from tests.host.faults.kit import gone
 from tests.hub.api.kit import ASK, Client, Json, scripted
 from tests.hub.api.processes import hub_process
+from tests.storage.support import edited
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -116,12 +116,11 @@ async def test_an_answer_that_did_not_reach_the_agent_is_not_reported_as_deliver
             await hub.client.until("/api/decisions", lambda answer: answer["decisions"])
             await hub.kill()
         # As if it had been killed between its own commit and the answer to the agent.
-        with sqlite3.connect(home / "runner.db") as database:
+        with edited(home / "runner.db") as database:
             database.execute(
                 "UPDATE decisions SET state = 'answered', outcome = '{}', by = ?",
                 ('{"kind":"device"}',),
             )
-        database.close()
         async with hub_process(home, agent) as hub:
             (line,) = (await hub.client.get("/api/decisions"))["decisions"]
             assert line["requestId"] == request["requestId"]

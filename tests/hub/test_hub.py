@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from quarterdeck.errors import StartRefused, StorageFailed
 from quarterdeck.hub import Hub, serving
 from quarterdeck.protocol import decode_event, initial_state, reduce, to_json
 from quarterdeck.storage.contract import Group
-from tests.hub.api.kit import ASK, Json, options, running, scripted
+from tests.hub.api.kit import ASK, Json, client_of, options, running, scripted
 from tests.hub.runners import runner_of
 
 pytestmark = pytest.mark.anyio
@@ -118,8 +120,40 @@ async def test_hub_json_says_where_the_hub_is_while_it_is_there(tmp_path: Path) 
         assert not (home / "hub.json").exists()
 
 
+def _taken(host: str, port: int) -> socket.socket | None:
+    """Listen where another program of this computer could; None if it has no such address."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    taken = socket.socket(family)
+    try:
+        taken.bind((host, port))
+    except OSError:
+        taken.close()
+        return None
+    taken.listen()
+    return taken
+
+
+@pytest.mark.parametrize(("host", "other"), [("127.0.0.1", "::1"), ("::1", "127.0.0.1")])
+async def test_no_other_program_is_localhost_at_the_port_of_a_hub(
+    tmp_path: Path, host: str, other: str
+) -> None:
+    given = replace(options(tmp_path / "home"), host=host)
+    async with Hub(given) as hub, serving(hub) as address:
+        assert _taken(other, address.port) is None
+    taken = _taken(other, address.port)
+    if taken is None:  # this computer has one loopback address
+        return
+    with taken, pytest.raises(StartRefused, match="also localhost; stop it, or choose"):
+        async with Hub(replace(given, port=address.port)) as hub, serving(hub):
+            pass
+
+
 async def test_health_is_public_and_everything_else_is_not(tmp_path: Path) -> None:
-    async with running(options(tmp_path / "home")) as (_, client):
+    home = tmp_path / "home"
+    async with (
+        running(options(home)) as (_, owner),
+        client_of(home, str(owner.http.base_url), "none") as client,
+    ):
         client.http.headers.pop("authorization")
         assert await client.get("/healthz") == {"status": "ok"}
         for path in ("/metrics", "/openapi.json", "/api/sessions", "/nowhere"):

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from quarterdeck.errors import StartRefused
 from quarterdeck.hub import Hub, HubOptions
+from quarterdeck.hub.auth.tokens import digest, make_token
 from quarterdeck.hub.store import HUB_TABLES, MOVED
 from quarterdeck.runner import Retention
 from quarterdeck.runner.schema import RUNNER_TABLES
 from quarterdeck.storage.database import open_database
-from tests.hub.old_hub import HUB, PUSH, RUNNER, make_old_hub, open_once, rows
+from tests.hub.old_hub import AT, HUB, PUSH, RUNNER, make_old_hub, open_once, rows
 
 pytestmark = pytest.mark.anyio
 
@@ -25,8 +28,10 @@ def test_every_table_of_an_older_hub_is_in_the_right_file(tmp_path: Path) -> Non
     before = rows(tmp_path / "hub.db")
     is_delivered = 11  # the column that an index over the log has no use for
     before["decisions"] = [
-        (*row[:is_delivered], *row[is_delivered + 1 :]) for row in before["decisions"]
+        (*row[:is_delivered], *row[is_delivered + 1 :], None)  # no mismatch was noted
+        for row in before["decisions"]
     ]
+    before["device_log"] = [(*row, None) for row in before["device_log"]]  # no detail was noted
     for _ in range(2):  # the second time there is nothing to do
         open_once(tmp_path)
         runner, hub = rows(tmp_path / "runner.db"), rows(tmp_path / "hub.db")
@@ -37,7 +42,7 @@ def test_every_table_of_an_older_hub_is_in_the_right_file(tmp_path: Path) -> Non
         assert not {*RUNNER} & {*hub}
         assert not {*HUB, PUSH} & {*runner}
         assert {name for name, _ in hub["parts"]} == {
-            "devices", "device_keys", "device_log", "pairings", "push", "split"
+            "devices", "device_keys", "device_log", "pairings", "push", "split", "row_sums"
         }  # fmt: skip
         # Numbers that were given are not given again, also if their row was deleted.
         assert dict(runner["sqlite_sequence"]) == {"prompts": 9, "decisions": 1}
@@ -120,3 +125,26 @@ async def test_a_newer_format_of_a_table_that_would_move_is_refused(tmp_path: Pa
         ):
             pass
     assert MOVED == ("agents", "prompts", "decisions")
+
+
+async def test_browsers_of_an_older_version_must_be_paired_again_and_programs_need_not(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "home"
+    make_old_hub(home)
+    tokens = {name: make_token() for name in ("browser", "program")}
+    agents = {"browser": "Mozilla/5.0 (iPhone) Safari/604.1", "program": "python-httpx/0.28"}
+    with closing(sqlite3.connect(home / "hub.db")) as database:
+        database.executemany(
+            "INSERT INTO devices (id, name, scope, token_hash, created_at, user_agent)"
+            f" VALUES (?, ?, 'admin', ?, '{AT}', ?)",
+            [(name, name, digest(token), agents[name]) for name, token in tokens.items()],
+        )
+        database.commit()
+    for _ in range(2):  # the second start finds it done
+        async with Hub(HubOptions(home=home, port=0, device_unused_seconds=0)) as hub:
+            devices = hub.auth.devices
+            assert await devices.authenticate(tokens["browser"]) is None
+            assert await devices.authenticate(tokens["program"]) is not None
+            ended = [each.device_id for each in await devices.events() if each.what == "expired"]
+            assert ended == ["browser"]

@@ -15,8 +15,9 @@ from quarterdeck.hub import Hub, hub_endpoints
 from quarterdeck.hub.api.endpoint import Asgi, Endpoint, make_router
 from quarterdeck.hub.auth.device import SCOPES
 from quarterdeck.hub.editors import acp_endpoints
-from tests.hub.api.kit import ASK, Client, client_of, options, running, scripted
+from tests.hub.api.kit import ASK, Client, client_of, options, paired, running, scripted
 from tests.hub.attacks import Target, attack_every
+from tests.hub.auth.support import owner_token
 from tests.hub.browser_keys import SigningBrowser, pair_browser
 from tests.hub.served import PARSERS, UPGRADE, Parser, Served, serving
 
@@ -31,10 +32,6 @@ class Fort:
     served: Served
     endpoints: list[Endpoint]
     reached: list[str]
-
-    @property
-    def owner(self) -> str:
-        return (self.hub.options.home / "token").read_text().strip()
 
     async def pair(self, scope: str) -> str:
         """Pair a device; return its token."""
@@ -61,7 +58,7 @@ async def fort(home: Path, parser: Parser) -> AsyncIterator[Fort]:
             hub.auth.set_port(port)
             return hub.auth.guard(make_router(watched))
 
-        async with serving(make_app, parser) as served:
+        async with serving(make_app, parser, unix=home / "hub.sock") as served:
             yield Fort(hub, served, endpoints, reached)
 
 
@@ -80,7 +77,9 @@ async def test_no_attack_gets_through_to_any_endpoint_of_a_hub(
     async with fort(tmp_path / "home", parser) as found:
         browser, other = await found.browser("admin"), await found.browser("admin")
         newest, reached = found.hub.auth.nonces.newest, lambda: len(found.reached)
-        target = Target(found.served, found.owner, browser, other, newest, reached)
+        target = Target(
+            found.served, owner_token(found.hub.auth.devices), browser, other, newest, reached
+        )
         holes = await attack_every(found.endpoints, target, half=PARSERS.index(parser))
         assert not holes, "\n".join(holes)
         assert (await browser.call("GET", "/api/device")).status == 200
@@ -122,13 +121,13 @@ async def _asked(served: Served, endpoint: Endpoint, token: str) -> int:
     return (await served.call(endpoint.method, path, token=token, json=body)).status
 
 
-async def test_after_a_whole_turn_tokens_are_nowhere_but_in_their_file(
+async def test_after_a_whole_turn_tokens_are_nowhere(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     home = tmp_path / "home"
     async with running(options(home, mine=scripted(ASK))) as (_hub, owner):
-        secrets = [(home / "token").read_text().strip(), await _paired(owner)]
+        secrets = [await paired(owner, "admin"), await _paired(owner)]
         async with client_of(home, str(owner.http.base_url), secrets[1]) as phone:
             session_id = await phone.session("mine", tmp_path)
             await phone.prompt(session_id, "one")
@@ -166,4 +165,4 @@ def _processes() -> list[bytes]:
 
 
 def _files(home: Path) -> list[bytes]:
-    return [each.read_bytes() for each in home.iterdir() if each.is_file() and each.name != "token"]
+    return [each.read_bytes() for each in home.iterdir() if each.is_file()]

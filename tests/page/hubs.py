@@ -9,12 +9,12 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from quarterdeck.testing import scripted_agent
+from tests.hub.local_owner import owner_call
 
 PATIENCE: Final = 60.0  # only what fails takes as long
 Json = dict[str, Any]
@@ -73,17 +73,8 @@ class HubProcess:
 
     # ---- its API, as its owner -----------------------------------------------------------------
 
-    @property
-    def token(self) -> str:
-        return (self.home / "token").read_text().strip()
-
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        headers = {"authorization": f"Bearer {self.token}", "content-type": "application/json"}
-        content = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, content, headers, method=method)
-        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-            said = answer.read()
-        return json.loads(said) if said else None
+        return owner_call(self.home, method, path, body)
 
     def link(self, scope: str = "approve") -> str:
         """Return a link that lets one device in."""

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.page.browsing import OpenDevice, StartHub
@@ -75,21 +76,52 @@ def test_a_tap_in_the_first_half_second_decides_nothing(
     hub.until("/api/permissions", lambda answer: not answer["permissions"])
 
 
-def test_a_high_risk_command_needs_a_second_tap(
+def test_taps_do_not_allow_a_high_risk_command(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub = start_hub(asking=playing(GRAVE))
     session = _asked(hub, folder)
     page = open_device(hub, place=f"/#/s/{session}")
     expect(_card(page)).to_contain_text("Critical")
-    allow = _card(page).get_by_role("button", name="Allow once")
+    allow = _card(page).get_by_role("button", name="Hold to allow once", exact=True)
     expect(allow).to_have_attribute("aria-disabled", "false")
-    allow.tap()
-    again = _card(page).get_by_role("button", name="Tap again to allow once")
+    for _ in range(4):
+        allow.tap()
+    expect(allow).to_have_attribute("aria-disabled", "false")
+    assert _pending(hub) == 1
+
+
+def test_a_high_risk_command_needs_a_second_activation_without_a_pointer(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    hub = start_hub(asking=playing(GRAVE))
+    session = _asked(hub, folder)
+    page = open_device(hub, place=f"/#/s/{session}")
+    allow = _card(page).get_by_role("button", name="Hold to allow once")
+    expect(allow).to_have_attribute("aria-disabled", "false")
+    allow.evaluate("button => button.click()")  # as screen readers do
+    again = _card(page).get_by_role("button", name="Activate again to allow once")
     expect(again).to_be_visible()
     assert _pending(hub) == 1
-    _card(page).get_by_role("button", name=re.compile("llow once")).evaluate(PRESSED)
+    _card(page).get_by_role("button", name=re.compile("allow once")).evaluate(PRESSED)
     expect(page.get_by_text("It was allowed.")).to_be_visible()
+
+
+@pytest.mark.parametrize("key", ["Enter", "Space"])
+def test_a_high_risk_command_is_allowed_by_holding_a_key(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path, key: str
+) -> None:
+    hub = start_hub(asking=playing(GRAVE))
+    session = _asked(hub, folder)
+    page = open_device(hub, place=f"/#/s/{session}", desktop=True)
+    allow = _card(page).get_by_role("button", name="Hold to allow once")
+    expect(allow).to_have_attribute("aria-disabled", "false")
+    for _ in range(3):
+        allow.press(key)
+    assert _pending(hub) == 1
+    page.keyboard.down(key)
+    expect(page.get_by_text("It was allowed.")).to_be_visible()
+    page.keyboard.up(key)
 
 
 def test_a_high_risk_command_is_allowed_by_holding(
@@ -102,6 +134,7 @@ def test_a_high_risk_command_is_allowed_by_holding(
     expect(allow).to_have_attribute("aria-disabled", "false")
     allow.hover()
     page.mouse.down()
+    expect(allow).to_have_class(re.compile("held"))
     expect(page.get_by_text("It was allowed.")).to_be_visible()
     page.mouse.up()
 
@@ -242,3 +275,68 @@ def test_an_elicitation_is_a_form_and_its_answer_reaches_the_agent(
     expect(card).to_have_count(0)
     page.goto(f"{hub.url}/#/s/{session}")
     expect(page.get_by_text(re.compile("blue.*3"))).to_be_visible()
+
+
+def test_the_words_of_the_agent_stand_apart_from_what_was_inspected(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    lying = {**ASK, "title": "List files", "input": {"command": "rm -rf build"}}
+    hub = start_hub(asking=playing(lying))
+    _asked(hub, folder)
+    page = open_device(hub, place="/#/inbox")
+    says = _card(page).get_by_label("The agent says")
+    expect(says).to_have_text("The agent says: List files")
+    expect(_card(page).get_by_label("What it does")).to_have_text("rm -rf build")
+    expect(_card(page).get_by_role("heading")).to_have_text("Run a command")
+    expect(_card(page)).to_contain_text(re.compile(r"waits (< 1|\d+) min"))
+
+
+def test_a_request_that_cannot_be_inspected_is_called_that_and_has_a_high_risk(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    hub = start_hub(asking=playing({"ask": "c", "title": "Make it nice", "kind": "other"}))
+    _asked(hub, folder)
+    page = open_device(hub, place="/#/inbox")
+    expect(_card(page).get_by_role("heading")).to_have_text("Unknown action")
+    expect(_card(page)).to_contain_text("This call cannot be inspected")
+    expect(_card(page)).to_contain_text("High risk")
+    expect(_card(page).get_by_label("The agent says")).to_contain_text("Make it nice")
+    expect(_card(page).get_by_role("button", name="Hold to allow once")).to_be_visible()
+
+
+def test_two_answers_that_differ_have_different_words(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    named = (("one", "Yes"), ("risky", "Yes, and lower the guard"))
+    options = [{"optionId": key, "name": name, "kind": "allow_once"} for key, name in named]
+    options.append({"optionId": "no", "name": "No", "kind": "reject_once"})
+    params = {
+        "sessionId": "{session}",
+        "toolCall": {"toolCallId": "c", "title": "Look", "rawInput": {"command": "ls"}},
+        "options": options,
+    }
+    request = {"request": "session/request_permission", "params": params}
+    hub = start_hub(asking=playing(request, {"say": "Chosen: {last.outcome.optionId}."}))
+    session = _asked(hub, folder)
+    page = open_device(hub, place=f"/#/s/{session}")
+    allows = _card(page).get_by_role("button", name=re.compile("^Allow once"))
+    expect(allows).to_have_text(["Allow once: Yes", "Allow once: Yes, and lower the guard"])
+    expect(allows.last).to_have_attribute("aria-disabled", "false")
+    allows.last.tap()
+    expect(page.get_by_text("Chosen: risky.")).to_be_visible()
+
+
+def test_recent_decisions_name_the_command_the_risk_the_device_and_the_rule(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    hub = start_hub(asking=playing({**ASK, "title": "Run", "input": {"command": "rm -rf dist"}}))
+    _asked(hub, folder)
+    page = open_device(hub, place="/#/inbox")
+    reject = _card(page).get_by_role("button", name="Reject", exact=True)
+    expect(reject).to_have_attribute("aria-disabled", "false")
+    reject.tap()
+    decided = page.locator(".decided").get_by_role("listitem")
+    expect(decided).to_contain_text("rm -rf dist")
+    expect(decided).to_contain_text(re.compile(r"Rejected by A browser · (High|Critical) risk"))
+    row = hub.call("GET", "/api/decisions")["decisions"][0]
+    assert row["call"]["command"] == "rm -rf dist"

@@ -8,7 +8,7 @@ from pathlib import Path
 from playwright.sync_api import expect
 
 from tests.page.browsing import STORED, OpenDevice, StartHub
-from tests.page.hubs import playing
+from tests.page.hubs import HubProcess, playing
 
 
 def test_a_stream_resumes_exactly_where_it_was_cut(
@@ -94,3 +94,54 @@ def test_a_page_opened_offline_shows_the_offline_copy_and_sends_prompts_when_onl
     expect(page.get_by_text("Will send when online")).to_be_visible()
     hub.start()
     expect(page.get_by_text("You said: while it was away")).to_be_visible()
+
+
+def _asking(start_hub: StartHub) -> HubProcess:
+    ask = {"ask": "c", "title": "Look", "kind": "execute", "input": {"command": "rm -rf dist"}}
+    return start_hub(asking=playing(ask), other=playing(ask, sessions={"id": "other"}))
+
+
+def test_offline_the_inbox_shows_what_was_pending_and_when_also_after_a_cold_start(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    hub = _asking(start_hub)
+    page = open_device(hub, place="/#/inbox", worker=True)
+    page.evaluate("() => navigator.serviceWorker.ready.then(() => null)")
+    for agent in ("asking", "other"):
+        hub.prompt(hub.session(agent, folder), "go")
+    hub.until("/api/permissions", lambda answer: len(answer["permissions"]) == 2)
+    expect(page.locator(".approval")).to_have_count(2)
+    page.evaluate(STORED, "rm -rf dist")
+    hub.stop()
+    sentence = re.compile(r"^Offline\. At .+, 2 requests were pending")
+    expect(page.get_by_text(sentence)).to_be_visible()
+    expect(page.locator(".approval")).to_have_count(2)
+    page.reload()
+    expect(page.get_by_text(sentence)).to_be_visible()
+    known = page.get_by_role("region", name="Last known requests").get_by_role("listitem")
+    expect(known).to_have_count(2)
+    expect(known.first).to_contain_text("rm -rf dist")
+    expect(page.get_by_text("all caught up")).to_have_count(0)
+    expect(page.get_by_role("link", name=re.compile("Inbox.*2 pending"))).to_be_visible()
+
+
+def test_offline_an_empty_inbox_is_dated_and_an_unknown_one_is_called_that(
+    start_hub: StartHub, open_device: OpenDevice
+) -> None:
+    hub = start_hub()
+    page = open_device(hub, place="/#/inbox", worker=True)
+    page.evaluate("() => navigator.serviceWorker.ready.then(() => null)")
+    expect(page.get_by_text("You're all caught up")).to_be_visible()
+    page.evaluate(STORED, '"count":0')
+    hub.stop()
+    empty = re.compile(r"^Offline\. At .+, no requests were pending\.")
+    expect(page.get_by_text(empty)).to_be_visible()
+    expect(page.get_by_text("all caught up")).to_have_count(0)
+    page.reload()
+    expect(page.get_by_text(empty)).to_be_visible()
+    page.evaluate("() => indexedDB.deleteDatabase('quarterdeck') && null")
+    page.goto("about:blank")
+    page.goto(f"{hub.url}/#/inbox")
+    unknown = "This device does not know which requests are pending."
+    expect(page.get_by_text(unknown)).to_be_visible()
+    expect(page.get_by_text("all caught up")).to_have_count(0)

@@ -130,7 +130,7 @@ def test_buttons_are_named_by_what_they_do_and_not_by_the_agent(
     expect(card.get_by_role("button", name="Allow", exact=True)).to_have_count(0)
     card.get_by_role("button", name="More options").tap()
     expect(card.get_by_role("button", name="Allow always")).to_be_visible()
-    expect(card).to_contain_text("it does not ask again")
+    expect(card).to_contain_text("without asking again")
 
 
 def test_a_title_does_not_reverse_the_text_after_it(

@@ -304,3 +304,77 @@ def test_a_call_is_read_by_its_input_not_by_its_name() -> None:
     assert decided(EXAMPLE, "Read", {"command": "rm x"}) == "ask"
     diff = [{"type": "diff", "path": "/p/x"}]
     assert decided_call(EXAMPLE, Call("Read", {}, kind="read", content=diff)) == "ask"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "alias ls='rm x'",
+        "let 'a[$(rm x)]=1'",
+        "declare 'a[$(rm x)]=1'",
+        "[ 'a[$(rm x)]' -eq 1 ]",
+        "test -v 'a[$(rm x)]'",
+        "[[ 'a[$(rm x)]' -eq 1 ]]",
+        "printf %d 'a[$(rm x)]'",
+        "PS4='$(rm x)' bash -x y",
+        "prlimit --nproc=1 rm x",
+        "prlimit -p 1 rm x",
+        "nsenter -t 1 rm x",
+        "nsenter --target 1 -m rm x",
+        "setpriv --reuid 1 rm x",
+        "repeat 3 rm x",
+        "noglob rm x",
+        "nocorrect rm x",
+        "- rm x",
+        "toybox rm x",
+        "fakeroot rm x",
+        "chrt 5 rm x",
+        "emulate sh -c 'rm x'",
+        "watch -n 1 'rm x'",
+        "watch rm x",
+        "ssh host rm x",
+        "complete -C 'rm x' y",
+        "mapfile -C 'rm x' -c 1 y",
+        "git rebase --exec 'rm x' main",
+        "git rebase -x 'rm x' main",
+        "git bisect run rm x",
+        "git submodule foreach 'rm x'",
+        "git -c alias.y='!rm x' y",
+        "if true { rm x }",
+        "repeat 2 { rm x }",
+        "rm${IFS}x",
+        "rm$IFS-rf${IFS}x",
+        "echo ${ rm x; }",
+        "echo ${x:-'$(rm x)'}",
+        "echo ${|rm x;}",
+        'echo "$\\\n(rm x)"',
+        "echo $$'\\' ; rm x #'",
+        "echo $'\\' ; rm x #'",
+        "# a \\\nrm x",
+        "echo a \\\n; rm x",
+        "find . -exec find . -exec rm x ';' ';'",
+        "bash +x -c 'rm x'",
+        "bash --command='rm x'",
+        "hush -c 'rm x'",
+    ],
+)
+def test_a_denied_command_is_denied_wherever_a_shell_may_run_it(line: str) -> None:
+    assert run(DENYING, line) == "deny"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python3 -c 'import os; os.system(\"rm x\")'",
+        "perl -e 'system q(rm x)'",
+        "node -e 'require(\"child_process\")'",
+        "awk 'BEGIN { system(\"rm x\") }'",
+        "vim -c '!rm x'",
+        "echo ${x:-<(rm x)}",
+        "ls; " * 300 + "echo $(rm x",
+        "${x:-" * 400 + "}" * 400,
+        "find . " + "-exec ls {} + " * 400,
+    ],
+)
+def test_what_may_run_a_denied_command_is_asked(line: str) -> None:
+    assert run(DENYING, line) == "ask"

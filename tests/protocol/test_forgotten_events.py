@@ -118,7 +118,11 @@ def test_a_new_session_event_must_reach_every_view_of_a_log(
 
 
 def test_a_new_host_event_must_reach_client_and_runner(type_errors: list[TypeErrorLine]) -> None:
-    assert _modules(type_errors, "NotesUpdatedEvent") == {"client/client", "runner/runner"}
+    assert _modules(type_errors, "NotesUpdatedEvent") == {
+        "client/client",
+        "runner/permissions/decision_recorder",
+        "runner/news",
+    }
 
 
 def test_a_new_session_status_must_reach_every_view_that_shows_one(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import resource
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ from quarterdeck.storage import (
     SqliteStorage,
     Storage,
     Stored,
+    row_sums,
 )
 
 ANY_STORAGE: dict[str, Callable[[Path], Storage]] = {
@@ -90,3 +92,11 @@ def unwritable_folder(folder: Path) -> Path:
     """Return a folder in which this user cannot create a file, root included."""
     folder.chmod(0o555)
     return folder if not os.access(folder, os.W_OK) else Path("/proc/self")
+
+
+@contextmanager
+def edited(path: Path) -> Iterator[sqlite3.Connection]:
+    """Change rows of runner.db or hub.db as if this program had stored them so."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        yield connection
+        row_sums.seal(connection)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from quarterdeck.storage import CheckedStorage
 from tests.storage.support import ANY_STORAGE, DURABLE, last_seqs, opened, seqs
 
 ROOT = Path(__file__).parents[2]
@@ -33,10 +34,15 @@ def append_until_killed(kind: str, folder: Path, acknowledgements: int) -> dict[
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", DURABLE)
 async def test_inv_5_every_acknowledged_event_survives_kill_9(kind: str, tmp_path: Path) -> None:
+    epochs: set[str] = set()
     for acknowledgements in (1, 77, 400):
         acknowledged = append_until_killed(kind, tmp_path, acknowledgements)
         async with opened(ANY_STORAGE[kind](tmp_path)) as storage:
+            assert isinstance(storage, CheckedStorage)
+            assert not storage.damages
+            epochs.add(storage.epoch.id)
             last = await last_seqs(storage)
             assert all(last[name] >= seq for name, seq in acknowledged.items() if seq)
             for session_id, seq in last.items():
                 assert await seqs(storage, session_id) == list(range(1, seq + 1))
+    assert len(epochs) == 1  # nothing was lost: the numbers of readers stay valid

@@ -12,7 +12,9 @@ import pytest
 from quarterdeck.errors import StorageFailed, StorageRefused
 from quarterdeck.protocol import decode_event
 from quarterdeck.storage import SqliteStorage, Stored
+from quarterdeck.storage.checksums import meta_checksum
 from quarterdeck.storage.contract import Record
+from quarterdeck.storage.sqlite_rows import RECORDS, read_record
 from tests.storage.support import (
     full_disk,
     last_seqs,
@@ -44,6 +46,15 @@ def edit(path: Path, *statements: str) -> None:
             connection.execute(statement)
 
 
+def seal_records(path: Path) -> None:
+    """Give the records of sessions the checksums of their new content."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for row in connection.execute(RECORDS).fetchall():
+            head = read_record((*row[:5], None)).head
+            checksum = head._replace(meta=meta_checksum(row[2])).checksum
+            connection.execute("UPDATE sessions SET checksum = ? WHERE id = ?", (checksum, row[0]))
+
+
 def cut_in_half(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
@@ -63,12 +74,18 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
         "not a SQLite database",
     ),
     "one byte": (lambda path: path.write_bytes(b"x"), "not a SQLite database"),
-    "half": (cut_in_half, "it is damaged .*; copy it and salvage the copy"),
-    "header only": (cut_inside_the_header, "it is damaged .*; copy it and salvage the copy"),
-    "scribbled": (scribble_over_the_first_page, "it is damaged .*; copy it and salvage the copy"),
+    "half": (cut_in_half, "it is damaged .*; save what is intact with `quarterdeck repair`"),
+    "header only": (
+        cut_inside_the_header,
+        "it is damaged .*; save what is intact with `quarterdeck repair`",
+    ),
+    "scribbled": (
+        scribble_over_the_first_page,
+        "it is damaged .*; save what is intact with `quarterdeck repair`",
+    ),
     "newer": (
         lambda path: edit(path, "PRAGMA user_version=99"),
-        r"a newer Quarterdeck wrote it \(format 99, this one knows 1\); upgrade Quarterdeck",
+        r"a newer Quarterdeck wrote it \(format 99, this one knows 2\); upgrade Quarterdeck",
     ),
     "not ours": (
         lambda path: edit(path, "PRAGMA application_id=7"),
@@ -124,7 +141,7 @@ async def test_a_refused_storage_opens_once_the_reason_is_gone(log: Path) -> Non
     storage = SqliteStorage(log)
     with pytest.raises(StorageRefused):
         await storage.open()
-    edit(log, "PRAGMA user_version=1")
+    edit(log, "PRAGMA user_version=2")
     async with opened(storage):
         assert await last_seqs(storage) == {"s": 500}
 
@@ -137,7 +154,9 @@ async def test_a_damaged_page_is_an_error_for_its_reader_only(log: Path) -> None
     content[page * 8192 : page * 8192 + 100] = b"\xa5" * 100
     log.write_bytes(content)
     async with opened(SqliteStorage(log)) as storage:
-        with pytest.raises(StorageFailed, match=r"SQLITE_CORRUPT.*salvage the copy"):
+        with pytest.raises(
+            StorageFailed, match=r"events 1 to 500 of session s: .*malformed; other sessions work"
+        ):
             await seqs(storage, "s")
         assert await seqs(storage, "t") == [1, 2, 3, 4, 5]
         await storage.append([stored("t", 6)])
@@ -222,6 +241,7 @@ async def test_data_with_a_line_break_is_kept_as_it_is(path: Path) -> None:
 
 async def test_sweeping_continues_after_a_crash(log: Path) -> None:
     edit(log, "UPDATE sessions SET freed_seq = last_seq")
+    seal_records(log)
     async with opened(SqliteStorage(log)) as storage:
         assert await seqs(storage, "s") == []
         assert await last_seqs(storage) == {"s": 500}
@@ -232,6 +252,7 @@ async def test_sweeping_continues_after_a_crash(log: Path) -> None:
 async def test_keys_of_a_newer_version_survive_in_a_meta(log: Path) -> None:
     edit(log, "UPDATE sessions SET meta = json_set(CAST(meta AS TEXT), '$.pinned', 1)")
     edit(log, "UPDATE sessions SET meta = CAST(meta AS BLOB)")
+    seal_records(log)
     async with opened(SqliteStorage(log)) as storage:
         await storage.append([meta("s", "renamed")])
     with closing(sqlite3.connect(log)) as connection:

@@ -61,7 +61,9 @@ def test_every_released_format_is_brought_up_to_date(
 ) -> None:
     migrate(path, writer, MIGRATIONS[:version])
     writer.execute("INSERT INTO sessions (id, session_id, last_seq) VALUES (1, 's', 1)")
-    writer.execute("INSERT INTO events VALUES (1, 1, 1, 1, x'7b7d')")
+    writer.execute(
+        "INSERT INTO events (id, session, last_seq, count, data) VALUES (1, 1, 1, 1, x'7b7d')"
+    )
     newer: list[Migration] = [*MIGRATIONS, add_column]
     migrate(path, writer, newer)
     assert pragma(writer, "user_version") == len(newer)
@@ -78,15 +80,15 @@ def test_migrating_again_does_nothing(path: Path, writer: sqlite3.Connection) ->
 def test_a_migration_that_fails_is_undone_and_those_before_it_are_kept(
     path: Path, writer: sqlite3.Connection
 ) -> None:
-    with pytest.raises(StorageRefused, match=r"it cannot be brought to format 3 .*nobody"):
+    with pytest.raises(StorageRefused, match=r"it cannot be brought to format 4 .*nobody"):
         migrate(path, writer, [*MIGRATIONS, add_column, fail_half_way])
-    assert pragma(writer, "user_version") == 2
+    assert pragma(writer, "user_version") == len(MIGRATIONS) + 1
     assert columns(writer)[-1] == "pinned"
 
 
 def test_a_newer_format_is_refused(path: Path, writer: sqlite3.Connection) -> None:
     migrate(path, writer, [*MIGRATIONS, add_column])
-    with pytest.raises(StorageRefused, match=r"format 2, this one knows 1\); upgrade Quarterdeck"):
+    with pytest.raises(StorageRefused, match=r"format 3, this one knows 2\); upgrade Quarterdeck"):
         check_file(path)
 
 

@@ -90,7 +90,7 @@ function recordedHub(cuts: number[]): { fetch: typeof fetch; asked: string[] } {
     fetch: async (input) => {
       const url = new URL(String(input), 'http://hub')
       asked.push(url.search)
-      const after = Number(url.searchParams.get('session')?.split(':').at(-1))
+      const after = Number(url.searchParams.get('session')?.split('-').at(-1))
       const kept = ALL.filter(
         (event) => event.name !== '' || (JSON.parse(event.data) as SessionEvent).seq > after,
       )
@@ -129,7 +129,7 @@ test('after every disconnect the stream resumes where it was and reports its sta
     onCaughtUp: () => {},
   })
   stream.connection.subscribe(({ state }) => states.push(state))
-  stream.follow('sess-1', 0, {
+  stream.follow('sess-1', 0, 'l0000abcd', {
     onEvent: (event) => seen.push(event.seq),
     onCaughtUp: () => {},
     onQueueChanged: () => {},
@@ -141,6 +141,7 @@ test('after every disconnect the stream resumes where it was and reports its sta
   stream.stop()
   assert.deepEqual(seen, LOG.map((event) => event.seq))
   assert.equal(asked.length, 6)
+  assert.ok(asked.every((address) => address.includes(encodeURIComponent('sess-1:l0000abcd-'))))
   assert.ok(states.includes('catching-up') && states.includes('offline'))
   assert.equal(hostStates.at(-1)?.sessions.length, 1)
 })

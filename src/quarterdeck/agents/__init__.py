@@ -11,6 +11,7 @@ from quarterdeck.agents.catalogue import (
     Environment,
     KnownAgent,
     KnownAgents,
+    SandboxSettings,
 )
 from quarterdeck.agents.detection import AgentFinding, check_agents
 
@@ -22,5 +23,6 @@ __all__ = [
     "Environment",
     "KnownAgent",
     "KnownAgents",
+    "SandboxSettings",
     "check_agents",
 ]

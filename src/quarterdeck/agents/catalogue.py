@@ -11,6 +11,7 @@ in `pass_env`.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
@@ -21,6 +22,13 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from quarterdeck.machine import (
+    HIDDEN_VARIABLE,
+    ConfinementStatus,
+    ConfineMode,
+    SandboxLimits,
+    SandboxMode,
+)
 from quarterdeck.protocol import AgentDefinition
 
 COMMON: Final = (
@@ -99,6 +107,7 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
         "QUARTERDECK_BASE_URL",
         "QUARTERDECK_CONFIG",
         "QUARTERDECK_SESSIONS",
+        HIDDEN_VARIABLE,
         *_ANY_MODEL,
     ),
     "qwen": ("QWEN_*", "DASHSCOPE_*", "OPENAI_*", "MODELSCOPE_*"),
@@ -128,6 +137,8 @@ class Environment:
         self._environ = environ
         self._for_all = (*COMMON, *for_all)
         self.by_agent = dict(by_agent or {})
+        self.hidden: tuple[str, ...] = ()
+        """Folders that the built-in agent keeps out of by itself, confined or not."""
 
     def common(self) -> dict[str, str]:
         """Return what every program gets, including terminals of agents."""
@@ -136,7 +147,10 @@ class Environment:
     def of(self, definition: AgentDefinition) -> dict[str, str]:
         """Return what an agent gets."""
         keys = key_patterns((definition.id, definition.command, *definition.args))
-        return self._selected((*self._for_all, *keys, *self.by_agent.get(definition.id, ())))
+        found = self._selected((*self._for_all, *keys, *self.by_agent.get(definition.id, ())))
+        if self.hidden and HIDDEN_VARIABLE in keys:
+            found[HIDDEN_VARIABLE] = os.pathsep.join(self.hidden)
+        return found
 
     def withheld(self, definition: AgentDefinition) -> list[str]:
         """Return the names of variables that look like keys and that an agent does not get."""
@@ -207,7 +221,19 @@ WELL_KNOWN: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 """The program and the arguments that start each well-known agent."""
 
 
-class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SandboxSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The sandbox of an agent, or of a project; see `machine.WorkspaceSandbox`."""
+
+    sandbox: SandboxMode = "off"
+    """workspace: write only beneath the session's folder."""
+    sandbox_write: tuple[str, ...] = ()
+    """Further folders to write in, such as the agent's own in the home folder."""
+    sandbox_hosts: tuple[str, ...] = ()
+    """Hosts that can be reached; none: no network."""
+    sandbox_limits: SandboxLimits = SandboxLimits()
+
+
+class AgentSettings(SandboxSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The configuration of an agent."""
 
     command: str
@@ -218,6 +244,8 @@ class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Names of further variables that it gets from the hub's environment; `*` is a wildcard."""
     cwd: str | None = None
     """The folder in which its process runs; each session has its own folder."""
+    confine: ConfineMode | None = None
+    """Whether it is kept from the hub's folders; the setting of the hub by default."""
 
 
 class KnownAgent(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -231,6 +259,8 @@ class KnownAgent(Struct, frozen=True, kw_only=True, rename="camel"):
     """Whether its program was found on this machine."""
     env_names: tuple[str, ...] = ()
     """Names of the variables that its configuration sets; values are never shown."""
+    confinement: ConfinementStatus | None = None
+    """What keeps it from the hub's folders and processes; the runner knows."""
 
 
 class KnownAgents:
@@ -250,6 +280,11 @@ class KnownAgents:
         """Replace the configured agents."""
         self._configured = dict(configured)
         self.environment.by_agent = {name: agent.pass_env for name, agent in configured.items()}
+
+    @property
+    def configured(self) -> tuple[str, ...]:
+        """The names of configured agents."""
+        return tuple(self._configured)
 
     def __contains__(self, name: str) -> bool:
         return name in self._configured or name == DEMO or name in WELL_KNOWN

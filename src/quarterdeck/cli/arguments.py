@@ -184,6 +184,17 @@ def whole_number(text: str) -> int:
     return int(text)
 
 
+_UNITS: Final = {"m": 60, "h": 3_600, "d": 86_400}
+
+
+def duration(text: str) -> int:
+    """Return the seconds of a time such as 30d, 12h or 45m."""
+    number, unit = text[:-1], text[-1:]
+    if unit not in _UNITS or not number.isdecimal() or not 0 < int(number) <= 10_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time; use a form like 30d, 12h or 45m")
+    return int(number) * _UNITS[unit]
+
+
 def data_directory(environ: Mapping[str, str]) -> Path:
     """Return the hub's `default_home`; repeated here because its package is slow to import."""
     if environ.get("QUARTERDECK_HOME"):

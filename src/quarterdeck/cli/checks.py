@@ -26,15 +26,19 @@ from urllib.parse import quote
 import anyio
 
 from quarterdeck._version import __version__
-from quarterdeck.agents import Environment, check_agents
+from quarterdeck.agents import Environment, KnownAgents, check_agents
 from quarterdeck.cli.arguments import DONE, FAILED
-from quarterdeck.cli.config import HubConfig, config_path, load_config
-from quarterdeck.cli.hub_access import lock_owner, running_hub
+from quarterdeck.cli.config import HubConfig, config_path, hub_options, load_config
+from quarterdeck.cli.hub_access import hub_certificate, lock_owner, running_hub
 from quarterdeck.cli.terminal.screen import Screen
 from quarterdeck.errors import QuarterdeckError, SettingsInvalid
 from quarterdeck.http.certificates import CertificateUnusable, check_certificate
+from quarterdeck.http.client import HttpExchange
 from quarterdeck.hub.options import default_home
+from quarterdeck.machine import ConfinementStatus
+from quarterdeck.machine.process_origin import can_find_origin
 from quarterdeck.protocol import AgentDefinition
+from quarterdeck.runner import AgentConfinement
 from quarterdeck.views.text import plain, wrapped
 
 Status = Literal["ok", "warn", "fail"]
@@ -135,18 +139,23 @@ def check_home(installation: Installation) -> Iterator[Check]:
         yield Check(name=name, status="ok", found=f"{home}, private")
 
 
-def check_token(installation: Installation) -> Iterator[Check]:
+def check_callers(_installation: Installation) -> Iterator[Check]:
+    """Check whether the hub can tell the owner's programs from those of an agent."""
+    if can_find_origin():
+        found = "calls by processes of agents are recognised and refused"
+        yield Check(name="callers", status="ok", found=found)
+        return
+    found = "processes of agents cannot be told from yours here, so approvals are advisory"
+    remedy = "run the hub on Linux with a readable /proc, or run agents as another user"
+    yield Check(name="callers", status="warn", found=found, remedy=remedy)
+
+
+def check_old_token(installation: Installation) -> Iterator[Check]:
     path = installation.home / "token"
-    try:
-        facts = path.lstat()
-    except OSError:
-        return  # the hub creates it at its first start
-    if not stat.S_ISREG(facts.st_mode) or stat.S_IMODE(facts.st_mode) & 0o077:
-        remedy = f"delete it and restart the hub, which creates a new one: rm {path}"
-        found = f"{path} is not a private file"
-        yield Check(name="token", status="fail", found=found, remedy=remedy)
-    else:
-        yield Check(name="token", status="ok", found=f"{path}, private")
+    if path.exists():
+        found = f"{path} is a token of an earlier version, and works until the hub is restarted"
+        remedy = "restart the hub, which removes it"
+        yield Check(name="token", status="warn", found=found, remedy=remedy)
 
 
 def check_disk(installation: Installation) -> Iterator[Check]:
@@ -194,7 +203,13 @@ def check_hub(installation: Installation) -> Iterator[Check]:
     """Check whether a hub is running and answers; if not, whether one could start."""
     owner = lock_owner(installation.home)
     if installation.hub is not None:
-        yield Check(name="hub", status="ok", found=f"running at {installation.hub['url']}")
+        found = f"running at {installation.hub['url']}"
+        if installation.hub["answers"]:
+            yield Check(name="hub", status="ok", found=found)
+            return
+        found += ", where it does not answer; commands reach it by its socket"
+        remedy = "check a firewall between you and that port, and the output of the hub"
+        yield Check(name="hub", status="fail", found=found, remedy=remedy)
     elif owner is not None:
         found = f"process {owner} owns the data directory but does not answer"
         remedy = f"check its output, or stop it: kill {owner}"
@@ -298,11 +313,41 @@ def check_installed_agents(installation: Installation) -> Iterator[Check]:
         yield Check(name="agents", status=status, found=each.found, remedy=each.remedy)
 
 
+def check_confinement(installation: Installation) -> Iterator[Check]:
+    """Check what keeps agents from the hub's folders: in general, and for agents that differ."""
+    config = installation.config or HubConfig()
+    options = hub_options(
+        config,
+        home=installation.home,
+        environ=installation.environ,
+        config_file=installation.config_file,
+    )
+    confinement = AgentConfinement(options.runner, KnownAgents(config.agents, installation.environ))
+    general = confinement.status(None)
+    yield _confinement_check("all agents", general)
+    for name in config.agents:
+        found = confinement.status(name)
+        if found != general:
+            yield _confinement_check(name, found)
+
+
+def _confinement_check(subject: str, found: ConfinementStatus) -> Check:
+    how = f" by {found.how}" if found.how else ""
+    limits = "".join(f"; {limit}" for limit in found.limits)
+    words, _, remedy = found.reason.rpartition("; ")
+    if found.status == "enforced":
+        words, remedy = found.reason, ""
+    text = f"{subject}: {found.status}{how}: {words}{limits}"
+    status: Status = "ok" if found.status == "enforced" else "warn"
+    return Check(name="confinement", status=status, found=text, remedy=remedy)
+
+
 CHECKS: Final[tuple[Callable[[Installation], Iterator[Check]], ...]] = (
     check_python,
     check_config,
     check_home,
-    check_token,
+    check_old_token,
+    check_callers,
     check_disk,
     check_hub,
     check_databases,
@@ -310,6 +355,7 @@ CHECKS: Final[tuple[Callable[[Installation], Iterator[Check]], ...]] = (
     check_clock,
     check_node,
     check_environment,
+    check_confinement,
     check_installed_agents,
 )
 
@@ -355,7 +401,17 @@ async def _running(home: Path) -> Mapping[str, Any] | None:
         agents = (await found.api.get("/api/agents/known"))["agents"]
     except QuarterdeckError:
         agents = None  # perhaps of another version; the agents are looked for here
-    return {"url": found.url, "agents": agents}
+    return {"url": found.url, "agents": agents, "answers": await _answers(home, found.url)}
+
+
+async def _answers(home: Path, url: str | None) -> bool:
+    """Whether the hub answers at its port, too."""
+    certificate = hub_certificate(home)
+    try:
+        await HttpExchange(str(url), None, certificate).send("GET", "/healthz", None)
+    except QuarterdeckError:
+        return False
+    return True
 
 
 def _print_checks(screen: Screen, checks: Sequence[Check]) -> None:

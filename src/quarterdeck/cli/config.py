@@ -20,17 +20,25 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_type_hints
 import msgspec
 from msgspec import Struct
 
-from quarterdeck.agents import AgentSettings
+from quarterdeck.agents import AgentSettings, SandboxSettings
 from quarterdeck.errors import SettingsInvalid
 from quarterdeck.http.origins import DEFAULT_PORT, LOCAL_PROXIES
 from quarterdeck.hub.auth.device import UNUSED_SECONDS
 from quarterdeck.hub.options import HubOptions
+from quarterdeck.machine import ConfineMode
 from quarterdeck.policy import Policy, Rule
 from quarterdeck.runner import Retention
 
 VARIABLE: Final = "QUARTERDECK_HUB_CONFIG"
 _LONGEST: Final = 1e6  # days or minutes: a larger number is a mistake
 _T = TypeVar("_T", bound=Struct)
+
+
+class TopLevel(Struct, frozen=True, kw_only=True):
+    """The keys before the first table."""
+
+    confine: ConfineMode = "on"
+    hide: tuple[str, ...] = ()
 
 
 class ServerSection(Struct, frozen=True, kw_only=True):
@@ -90,6 +98,12 @@ class RetentionSection(Struct, frozen=True, kw_only=True):
 
 
 class HubConfig(Struct, frozen=True, kw_only=True):
+    confine: ConfineMode = "on"
+    """Whether agents are kept from the hub's folders: on, off, or require."""
+    hide: tuple[str, ...] = ()
+    """Further folders, files and sockets that no agent can use."""
+    projects: dict[str, SandboxSettings] = {}
+    """Sandboxes by the folder of a project."""
     server: ServerSection = ServerSection()
     agents: dict[str, AgentSettings] = {}
     policy: PolicySection = PolicySection()
@@ -103,9 +117,17 @@ class HubConfig(Struct, frozen=True, kw_only=True):
 
 
 def hub_options(
-    config: HubConfig, *, home: Path, environ: Mapping[str, str], **given: Any
+    config: HubConfig,
+    *,
+    home: Path,
+    environ: Mapping[str, str],
+    config_file: Path | None = None,
+    **given: Any,
 ) -> HubOptions:
-    """Return the options of a hub; those given on the command line override the file."""
+    """Return the options of a hub; those given on the command line override the file.
+
+    `config_file` is the one that was named on the command line: agents must not see it.
+    """
     server, expiry = config.server, config.approvals.expire_seconds
     chosen: dict[str, Any] = {
         "host": server.host,
@@ -126,9 +148,22 @@ def hub_options(
         ),
         "device_unused_seconds": config.devices.unused_days * 86_400,
         "pass_env": config.environment.pass_env,
+        "confine": config.confine,
+        "hidden": tuple(Path(path).expanduser() for path in config.hide),
+        "projects": config.projects,
         **{name: value for name, value in given.items() if value is not None},
     }
+    chosen["hidden"] += own_paths(environ, config_file)
+    chosen["kept"] = tuple(path / "agent.toml" for path in own_paths(environ, None))
     return HubOptions(home=home, environ=environ, **chosen)
+
+
+def own_paths(environ: Mapping[str, str], named: Path | None) -> tuple[Path, ...]:
+    """Return the folder of the configuration, and a file that is used instead of the one in it."""
+    default, _ = config_path({**environ, VARIABLE: ""})
+    chosen, is_named = config_path(environ, named)
+    folders = () if default is None else (default.parent,)
+    return (*folders, chosen.absolute()) if chosen is not None and is_named else folders
 
 
 NOT_A_FILE = "is not a regular file; replace it, or choose another with --config"
@@ -218,6 +253,7 @@ def parse_config(text: str, source: str) -> HubConfig:
     policy = reader.table(known.get("policy", {}), ("policy",))
     reader.reject_unknown(policy, PolicySection.__struct_fields__, ("policy",))
     config = HubConfig(
+        **_confinement(known, reader),
         server=reader.section(known.get("server", {}), ServerSection, ("server",)),
         agents={
             name: reader.section(agent, AgentSettings, ("agents", name))
@@ -243,6 +279,21 @@ def parse_config(text: str, source: str) -> HubConfig:
     )
     _check(config, reader)
     return config
+
+
+def _confinement(known: dict[str, Any], reader: _Reader) -> dict[str, Any]:
+    """Return the keys before the first table, and the projects."""
+    names = TopLevel.__struct_fields__
+    top = reader.section({name: known[name] for name in names if name in known}, TopLevel, ())
+    projects = reader.table(known.get("projects", {}), ("projects",))
+    return {
+        "confine": top.confine,
+        "hide": top.hide,
+        "projects": {
+            folder: reader.section(project, SandboxSettings, ("projects", folder))
+            for folder, project in projects.items()
+        },
+    }
 
 
 class _Reader:
@@ -320,6 +371,26 @@ def _check(config: HubConfig, reader: _Reader) -> None:
         if not agent.command.strip():
             reason = f"agents.{name}.command is empty; set it to the program that starts the agent"
             raise reader.invalid(("agents", name, "command"), reason)
+    _check_sandboxes(config, reader)
+
+
+def _check_sandboxes(config: HubConfig, reader: _Reader) -> None:
+    for folder in (*config.hide, *config.projects):
+        if not Path(folder).expanduser().is_absolute():
+            key = "hide" if folder in config.hide else "projects"
+            reason = f"{key}: {folder!r} is not an absolute path; start it with / or ~"
+            raise reader.invalid((key,), reason)
+    tables: list[tuple[str, str, SandboxSettings]] = []
+    tables += [("agents", name, settings) for name, settings in config.agents.items()]
+    tables += [("projects", name, settings) for name, settings in config.projects.items()]
+    for table, name, settings in tables:
+        for host in settings.sandbox_hosts:
+            if not re.fullmatch(r"(\*\.)?[\w.-]+(:\d{1,5})?", host):
+                reason = (
+                    f"{table}.{name}.sandbox_hosts: {host!r} is not a host; use a name such as"
+                    " api.example.com, *.example.com or example.com:8443"
+                )
+                raise reader.invalid((table, name, "sandbox_hosts"), reason)
 
 
 def _choices(kind: type[Struct], inner: tuple[str, ...]) -> str:

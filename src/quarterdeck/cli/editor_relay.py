@@ -13,8 +13,8 @@ from argparse import Namespace
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from http import HTTPStatus
-from typing import Any, Final
-from urllib.parse import quote, urlsplit
+from typing import Final
+from urllib.parse import quote
 
 import anyio
 from msgspec.structs import replace
@@ -27,6 +27,7 @@ from quarterdeck.cli.hub_access import HubAddress, HubLink, running_hub, unknown
 from quarterdeck.cli.log_output import log_to_stderr
 from quarterdeck.cli.terminal.screen import print_note
 from quarterdeck.errors import CommandFailed, ConnectionClosed, StartRefused
+from quarterdeck.http.unix_sockets import connected
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.wire import (
     INTERNAL_ERROR,
@@ -131,20 +132,15 @@ async def _other_hub(address: HubAddress) -> HubLink | None:
 
 @asynccontextmanager
 async def _socket(link: HubLink, agent: str) -> AsyncIterator[ClientConnection]:
-    assert link.url is not None, "a hub that serves has an address"
-    parts = urlsplit(link.url)
-    scheme = "wss" if parts.scheme == "https" else "ws"
-    url = f"{scheme}://{parts.netloc}/acp?agent={quote(agent, safe='')}"
-    tls: dict[str, Any] = {} if link.ssl is None else {"ssl": link.ssl}
+    assert link.socket is not None, "a hub that serves has a socket"
     try:
         socket = await connect(
-            url,
-            additional_headers={"Authorization": f"Bearer {link.token}"},
+            f"ws://localhost/acp?agent={quote(agent, safe='')}",
+            sock=connected(link.socket),
             compression=None,
             open_timeout=_OPEN_SECONDS,
             max_size=_MAX_FRAME_BYTES,
             proxy=None,
-            **tls,
         )
     except InvalidStatus as error:
         if error.response.status_code == HTTPStatus.NOT_FOUND:
@@ -152,7 +148,7 @@ async def _socket(link: HubLink, agent: str) -> AsyncIterator[ClientConnection]:
         raise CommandFailed(_rejection(error)) from error
     except (OSError, TimeoutError, InvalidHandshake) as error:
         raise CommandFailed(
-            f"the hub at {link.url} does not answer: {error}; run quarterdeck doctor"
+            f"the hub at {link.socket} does not answer: {error}; run quarterdeck doctor"
         ) from error
     try:
         yield socket

@@ -1,9 +1,8 @@
 """The hub that a command uses: the running one, or one in this process (`own_hub`).
 
-A running hub writes its address to `hub.json` in the data directory, next to the owner's token, and
-holds the lock of the directory. The file alone proves nothing: after `kill -9` it stays, and any
-program may listen on the port. So the lock is checked first (`_is_running`), before the token is
-sent anywhere.
+A running hub writes where it is to `hub.json` in the data directory and holds the lock of the
+directory. Commands use its Unix socket, which belongs to its user, so they need no token. The file
+alone proves nothing: after `kill -9` it stays. So the lock is checked first (`_is_running`).
 
 Two commands can find no hub at the same moment, or one can find a hub that has its lock but does
 not listen yet. The one that cannot get the lock waits a few seconds for the other's `hub.json`
@@ -15,22 +14,20 @@ from __future__ import annotations
 import difflib
 import fcntl
 import os
-import stat
 from argparse import Namespace
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from ssl import SSLContext
 from typing import Any, Final
 
 import anyio
 
 from quarterdeck.cli.arguments import data_directory
 from quarterdeck.client import WebSocketTransport
-from quarterdeck.errors import CommandFailed, HubDeclined, JsonInvalid, StartRefused
-from quarterdeck.http.certificates import trust
-from quarterdeck.http.client import EmbeddedExchange, HttpExchange, HubApi
+from quarterdeck.errors import CommandFailed, JsonInvalid, StartRefused
+from quarterdeck.http.client import EmbeddedExchange, HubApi, SocketExchange
+from quarterdeck.http.unix_sockets import connected
 from quarterdeck.jsontext import decode_json
 from quarterdeck.protocol import Transport
 from quarterdeck.views.text import one_line
@@ -61,10 +58,9 @@ class HubLink:
     transport: Callable[[], Transport]
     """Connects a `Client`; called again after a connection was lost."""
     url: str | None
-    """None for an embedded hub, which no other process can reach."""
-    token: str = field(default="", repr=False)
-    ssl: SSLContext | None = None
-    """Trusts the certificate of the hub, if it has one."""
+    """Of its page; None for an embedded hub, which no other process can reach."""
+    socket: Path | None = None
+    """None for an embedded hub."""
 
     @property
     def is_embedded(self) -> bool:
@@ -89,7 +85,7 @@ async def open_hub(address: HubAddress) -> AsyncIterator[HubLink]:
     async with AsyncExitStack() as stack:
         embedded = open_embedded(address.home, address.environ, address.config_file)
         try:
-            app, transport, authority = await stack.enter_async_context(embedded)
+            app, transport = await stack.enter_async_context(embedded)
         except StartRefused:
             found = await _starting_hub(address.home)
             if found is None:
@@ -97,7 +93,7 @@ async def open_hub(address: HubAddress) -> AsyncIterator[HubLink]:
             yield found
             return
         yield HubLink(
-            api=HubApi(EmbeddedExchange(app, read_token(address.home), authority)),
+            api=HubApi(EmbeddedExchange(app)),
             transport=transport,
             url=None,
         )
@@ -137,30 +133,46 @@ async def running_hub(home: Path) -> HubLink | None:
     facts = _hub_facts(home / "hub.json")
     if facts is None or not _is_running(home, facts.get("pid")):
         return None  # a killed hub leaves its file behind
-    url = str(facts["url"])
-    token = read_token(home)
+    url, path = str(facts["url"]), _socket_path(home, facts)
+    _check_socket(path)
+    api = HubApi(SocketExchange(path))
+    await api.get("/api/device")
+    return HubLink(api=api, transport=lambda: WebSocketTransport(socket=path), url=url, socket=path)
+
+
+def hub_certificate(home: Path) -> Path | None:
+    """Return the certificate of the running hub, which clients of its port trust."""
+    facts = _hub_facts(home / "hub.json") or {}
     path = facts.get("certificate")
-    certificate = Path(path) if isinstance(path, str) else None
-    api = HubApi(HttpExchange(url, token, certificate))
+    return Path(path) if isinstance(path, str) else None
+
+
+def _socket_path(home: Path, facts: Mapping[str, Any]) -> Path:
+    if not isinstance(facts.get("socket"), str):
+        raise CommandFailed(
+            f"the hub in {home} is an older version, without a socket for commands; restart it:"
+            " stop it, then run quarterdeck up"
+        )
+    return Path(facts["socket"])
+
+
+def _check_socket(path: Path) -> None:
+    """Connect once, for a clear error.
+
+    Raises:
+        CommandFailed: if that fails.
+    """
     try:
-        await api.get("/api/device")
-    except HubDeclined as error:
-        if error.status == 401:
-            remedy = f"check that {home} is its data directory, or run quarterdeck doctor"
-            raise CommandFailed(f"the hub at {url} rejects our token; {remedy}") from error
-        raise
-    context = trust(certificate) if url.startswith("https:") else None
-    return HubLink(
-        api=api,
-        transport=lambda: _websocket(url, token, context),
-        url=url,
-        token=token,
-        ssl=context,
-    )
-
-
-def _websocket(url: str, token: str, context: SSLContext | None) -> Transport:
-    return WebSocketTransport(url, token=token, ssl=context)
+        connected(path).close()
+    except PermissionError as error:
+        raise CommandFailed(
+            f"{path} belongs to another user, and so does its hub; run the command as that user"
+        ) from error
+    except OSError as error:
+        raise CommandFailed(
+            f"the hub does not answer at {path}: {error.strerror or error};"
+            " run quarterdeck doctor, or restart it: quarterdeck up"
+        ) from error
 
 
 def _hub_facts(path: Path) -> dict[str, Any] | None:
@@ -175,29 +187,6 @@ def _hub_facts(path: Path) -> dict[str, Any] | None:
     except JsonInvalid:
         return None  # a hub was killed while writing it
     return facts if isinstance(facts, dict) and isinstance(facts.get("url"), str) else None
-
-
-def read_token(home: Path) -> str:
-    """Return the owner's token.
-
-    Raises:
-        CommandFailed: if it is missing, or other users could have read it.
-    """
-    path = home / "token"
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError as error:
-        raise CommandFailed(
-            f"cannot read the token {path}: {error.strerror}; run quarterdeck doctor"
-        ) from error
-    with os.fdopen(file, encoding="ascii", errors="replace") as stream:
-        mode = os.fstat(stream.fileno()).st_mode
-        if not stat.S_ISREG(mode) or stat.S_IMODE(mode) & 0o077:
-            raise CommandFailed(
-                f"other users can read {path}; delete it and restart the hub to get a new one:"
-                f" rm {path}"
-            )
-        return stream.read(1000).strip()
 
 
 def _is_running(home: Path, pid: Any) -> bool:

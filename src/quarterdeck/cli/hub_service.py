@@ -54,6 +54,7 @@ def serve_hub(chosen: Namespace) -> int:
         config,
         home=address.home,
         environ=address.environ,
+        config_file=address.config_file,
         host=chosen.host,
         port=chosen.port,
         certificate=chosen.tls_cert,
@@ -168,7 +169,7 @@ def _start_facts(options: HubOptions, url: str, pairing: PairingOffer | None) ->
 
 # ---- reload ------------------------------------------------------------------------------------
 
-_LIVE = ("agents", "policy", "approvals", "sessions", "retention")
+_LIVE = ("agents", "policy", "approvals", "sessions", "retention", "confine", "projects")
 
 
 def has_terminal() -> bool:

@@ -120,10 +120,12 @@ def _print_sessions(screen: Screen, sessions: Sequence[dict[str, Any]]) -> None:
 _OPERANDS: Final = {
     "list": "no ID",
     "pair": "no ID",
+    "token": "no ID",
+    "log": "no ID",
     "revoke": "one ID",
     "rename": "an ID and a name",
 }
-_COUNTS: Final = {"list": 0, "pair": 0, "revoke": 1, "rename": 2}
+_COUNTS: Final = {"list": 0, "pair": 0, "token": 0, "log": 0, "revoke": 1, "rename": 2}
 
 
 def manage_devices(chosen: Namespace) -> int:
@@ -150,12 +152,50 @@ async def _list_devices(api: HubApi, chosen: Namespace) -> None:
 
 
 async def _pair(api: HubApi, chosen: Namespace) -> None:
-    body = {"scope": chosen.scope, "name": chosen.name or ""}
+    body = {"scope": chosen.scope or "approve", "name": chosen.name or ""}
+    if chosen.expires is not None:
+        body["deviceSeconds"] = chosen.expires
     response = await api.post("/api/pairings", body)
     if chosen.json:
         print_json(response)
         return
     _print_pairing(Screen(sys.stdout), response, with_qr=sys.stdout.isatty())
+
+
+async def _create_token(api: HubApi, chosen: Namespace) -> None:
+    body = {"scope": chosen.scope or "prompt", "name": chosen.name or ""}
+    if chosen.expires is not None:
+        body["deviceSeconds"] = chosen.expires
+    response = await api.post("/api/devices", body)
+    if chosen.json:
+        print_json(response)
+        return
+    device = response["device"]
+    # The token alone is on standard output, so that a script can store it.
+    Screen(sys.stdout).line(str(response["token"]))
+    print_note(
+        f"this is shown once; {one_line(device['name'])} has scope {device['scope']}, and ends with"
+        f" quarterdeck devices revoke {device['id']}"
+    )
+
+
+async def _print_history(api: HubApi, chosen: Namespace) -> None:
+    response = await api.get("/api/devices/log")
+    if chosen.json:
+        print_json(response)
+        return
+    Screen(sys.stdout).table(
+        [
+            (
+                each["at"],
+                each["what"],
+                one_line(each["name"]),
+                one_line(each.get("detail") or each.get("address") or ""),
+            )
+            for each in response["events"]
+        ],
+        ("dim", "strong", "", ""),
+    )
 
 
 async def _revoke(api: HubApi, chosen: Namespace) -> None:
@@ -217,6 +257,8 @@ def _print_pairing(screen: Screen, response: Mapping[str, Any], *, with_qr: bool
 _ACTIONS: Final[Mapping[str, Callable[[HubApi, Namespace], Awaitable[None]]]] = {
     "list": _list_devices,
     "pair": _pair,
+    "token": _create_token,
+    "log": _print_history,
     "revoke": _revoke,
     "rename": _rename,
 }

@@ -28,19 +28,17 @@ from quarterdeck.protocol import Transport
 @asynccontextmanager
 async def open_embedded(
     home: Path, environ: Mapping[str, str], config_file: Path | None
-) -> AsyncIterator[tuple[Application, Callable[[], Transport], str]]:
+) -> AsyncIterator[tuple[Application, Callable[[], Transport]]]:
     """Open a hub without a socket.
 
-    Yields its ASGI application, a function that connects a `Client` to its host, and the value of
-    the Host header that it accepts.
+    Yields its ASGI application and a function that connects a `Client` to its host.
 
     Raises:
         StartRefused: if it cannot be opened.
         SettingsInvalid: if its configuration is invalid.
     """
     async with Hub(_local_options(home, environ, config_file)) as hub:
-        authority = f"{hub.options.host}:{hub.options.port}"
-        yield hub_app(hub), lambda: InProcessTransport(hub.runner.endpoint), authority
+        yield hub_app(hub), lambda: InProcessTransport(hub.runner.endpoint)
 
 
 @asynccontextmanager
@@ -70,7 +68,8 @@ async def open_served(
 
 def _local_options(home: Path, environ: Mapping[str, str], config_file: Path | None) -> HubOptions:
     """Return the configured options, but with the default address, no TLS and no proxy."""
-    configured = hub_options(load_config(environ, config_file), home=home, environ=environ)
+    config = load_config(environ, config_file)
+    configured = hub_options(config, home=home, environ=environ, config_file=config_file)
     default = HubOptions(home=home)
     return replace(
         configured,

@@ -38,6 +38,8 @@ class _History(Struct, rename="camel"):
     events: list[Raw]
     next_seq: int
     last_seq: int
+    epoch: str = ""
+    """Empty if the hub is older."""
 
 
 def _history(content: bytes) -> _History:
@@ -46,7 +48,7 @@ def _history(content: bytes) -> _History:
     except msgspec.DecodeError:  # an agent sent half a surrogate pair
         page = decode_json(content)
         events = [Raw(encode_json(each)) for each in page["events"]]
-        return _History(events, page["nextSeq"], page["lastSeq"])
+        return _History(events, page["nextSeq"], page["lastSeq"], page.get("epoch", ""))
 
 
 async def find_session(api: HubApi, given: str) -> dict[str, Any]:
@@ -134,10 +136,12 @@ async def stored_pages(
 ) -> AsyncIterator[list[Raw]]:
     """Read the events of a session as they are stored, in pages."""
     path = f"{path_of(session_id)}/history"
+    epoch = ""
     while until is None or after < until:
         limit = _PAGE if until is None else min(_PAGE, until - after)
-        content = await api.read("GET", f"{path}?from_seq={after}&limit={limit}")
+        content = await api.read("GET", f"{path}?from_seq={after}&limit={limit}{epoch}")
         page = _history(content)
+        epoch = f"&epoch={page.epoch}" if page.epoch else ""
         yield page.events
         if not page.events or page.next_seq <= after:
             return
@@ -195,6 +199,7 @@ class SessionFollower:
         self._address = address
         self._note = note
         self._seqs: dict[str, int] = {}
+        self._epochs: dict[str, str] = {}
 
     def last_seq(self, session_id: str) -> int:
         return self._seqs.get(session_id, 0)
@@ -216,13 +221,24 @@ class SessionFollower:
 
     def follow(self, client: Client, session_id: str, on_new: Callable[[Event], None]) -> None:
         """Deliver every event of a session that was not delivered yet."""
+        epoch = client.connection.log_epoch
 
         def on_event(event: Event) -> None:
             if event.seq > self.last_seq(session_id):
                 self._seqs[session_id] = event.seq
                 on_new(event)
 
-        client.connection.subscribe_events(session_id, self.last_seq(session_id), on_event)
+        def on_reset() -> None:
+            self._note("the log has gone back or was replaced; this is all of it")
+            self._seqs[session_id], self._epochs[session_id] = 0, epoch
+
+        client.connection.subscribe_events(
+            session_id,
+            self.last_seq(session_id),
+            on_event,
+            epoch=self._epochs.setdefault(session_id, epoch),
+            on_reset=on_reset,
+        )
 
     async def _connect_once(self, on_connected: Callable[[Client], None]) -> bool:
         """Stay connected until the connection is lost; return whether there was one."""

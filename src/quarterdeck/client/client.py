@@ -152,6 +152,7 @@ class Client:
             on_inbound_request=self._on_inbound_request,
             on_lifecycle=self.connection.on_lifecycle,
             on_subscription_error=self._on_subscription_error,
+            on_subscription_reset=self.connection.on_subscription_reset,
         )
         try:
             # The host's events are replayed here: listeners are notified once, at the end.

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec import UNSET
+from msgspec.structs import replace
+
 from quarterdeck.errors import AcpError
 from quarterdeck.protocol import (
     ERROR_CODES,
@@ -29,6 +32,11 @@ class InProcessTransport:
         self._handlers: TransportHandlers | None = None
         self._status: TransportConnectionStatus | None = None
         self._subscriptions: dict[object, TransportUnsubscribe] = {}
+
+    @property
+    def log_epoch(self) -> str:
+        """The epoch of the host's log; empty if the endpoint does not know it."""
+        return str(getattr(self._endpoint, "log_epoch", ""))
 
     async def connect(self, handlers: TransportHandlers) -> None:
         """Connect, once.
@@ -58,6 +66,11 @@ class InProcessTransport:
         self, params: TransportSubscribeParams, on_event: Callable[[Event], None]
     ) -> TransportUnsubscribe:
         self._check()
+        is_over = params.epoch not in (UNSET, self.log_epoch)
+        if is_over and params.session_id is not UNSET and self._handlers is not None:
+            if self._handlers.on_subscription_reset is not None:
+                self._handlers.on_subscription_reset(params)
+            params = replace(params, from_seq=0, epoch=UNSET)
         return self._keep(self._endpoint.subscribe(params, on_event))
 
     async def respond_inbound(self, response: InboundResponse) -> None:

@@ -73,6 +73,15 @@ class Link:
         self._error: ErrorObject | None = None
         self._last_id = 0
         self._has_begun = False
+        self._on_resets: dict[int, tuple[TransportSubscribeParams, Callable[[], None]]] = {}
+
+    @property
+    def log_epoch(self) -> str:
+        """The epoch of the host's log; empty if the transport does not know it.
+
+        Keep it with the number of an event, and pass both when subscribing again.
+        """
+        return str(getattr(self._transport, "log_epoch", ""))
 
     @property
     def error(self) -> AcpError | None:
@@ -116,15 +125,41 @@ class Link:
         return response.result
 
     def subscribe_events(
-        self, session_id: str | None, from_seq: int, on_event: Callable[[Event], None]
+        self,
+        session_id: str | None,
+        from_seq: int,
+        on_event: Callable[[Event], None],
+        *,
+        epoch: str = "",
+        on_reset: Callable[[], None] | None = None,
     ) -> Unsubscribe:
-        """Subscribe to a session's events after `from_seq`; without a session to the host's."""
+        """Subscribe to a session's events after `from_seq`; without a session to the host's.
+
+        `epoch` is the `log_epoch` that `from_seq` is of. If that is over, `on_reset` is called and
+        all events come again, from the first.
+        """
         self._check()
         params = TransportSubscribeParams(
-            session_id=UNSET if session_id is None else session_id, from_seq=from_seq
+            session_id=UNSET if session_id is None else session_id,
+            from_seq=from_seq,
+            epoch=epoch or UNSET,
         )
+        if on_reset is not None:
+            self._on_resets[id(params)] = (params, on_reset)
         with _errors_of_transport():
-            return self._transport.subscribe(params, on_event)
+            unsubscribe = self._transport.subscribe(params, on_event)
+
+        def end() -> None:
+            self._on_resets.pop(id(params), None)
+            unsubscribe()
+
+        return end
+
+    def on_subscription_reset(self, params: TransportSubscribeParams) -> None:
+        """Call the subscriber whose log has gone back."""
+        _, on_reset = self._on_resets.get(id(params), (params, None))
+        if on_reset is not None:
+            on_reset()
 
     async def respond(self, request_id: str, result: Any) -> None:
         """Answer an inbound request."""

@@ -62,6 +62,11 @@ class LiveSession:
         self.last_seq = event.seq
         self._move(reduce(self.state, event))
 
+    def reset(self) -> None:
+        """Forget all events: the log has gone back or was replaced, and they come again."""
+        self.last_seq = 0
+        self._move(initial_state(self._session_id))
+
     def apply_snapshot(self, snapshot: SessionSnapshotWire) -> bool:
         """Apply a snapshot of the host; return whether it changed the state."""
         if snapshot.session_id != self._session_id:
@@ -112,17 +117,34 @@ class SessionHandle:
         if self._unsubscribe is None and not self._has_ended and self._link.status != "closed":
             self._store.apply_snapshot(self.snapshot)
             self._unsubscribe = self._link.subscribe_events(
-                self.id, self._store.last_seq, self._store.apply
+                self.id,
+                self._store.last_seq,
+                self._store.apply,
+                epoch=self._link.log_epoch,
+                on_reset=self._store.reset,
             )
         return self._store
 
     def on_event(
-        self, listener: Callable[[Event], None], *, from_seq: int | None = None
+        self,
+        listener: Callable[[Event], None],
+        *,
+        from_seq: int | None = None,
+        epoch: str = "",
+        on_reset: Callable[[], None] | None = None,
     ) -> Unsubscribe:
-        """Call `listener` with each event after `from_seq`; by default after the store's last."""
-        start = self.store.last_seq if from_seq is None else from_seq
+        """Call `listener` with each event after `from_seq`; by default after the store's last.
+
+        A number of an earlier connection needs the `epoch` it was of (`Client.connection.log_epoch`
+        then). If the log has gone back since, `on_reset` is called and all events come again.
+        """
+        start, given = from_seq, epoch
+        if start is None:
+            start, given = self.store.last_seq, self._link.log_epoch
         key = object()
-        self._event_listeners[key] = self._link.subscribe_events(self.id, start, listener)
+        self._event_listeners[key] = self._link.subscribe_events(
+            self.id, start, listener, epoch=given, on_reset=on_reset
+        )
         return lambda: self._remove_listener(key)
 
     async def prompt(self, prompt: Prompt) -> dict[str, Any]:

@@ -10,9 +10,13 @@ from __future__ import annotations
 # Connecting and closing are two calls, maybe in two tasks or scopes: no task group spans them.
 import asyncio  # noqa: TID251
 import logging
+import os
+import socket
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
+from pathlib import Path
 from ssl import SSLContext
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
@@ -44,10 +48,12 @@ from quarterdeck.protocol import (
 
 logger = logging.getLogger(__name__)
 
+LOCAL_URL: Final = "http://localhost"
 ENVELOPES: Final = "/api/envelope"
 OPEN_SECONDS: Final = 15.0
 PING_SECONDS: Final = 20.0
 CLOSE_SECONDS: Final = 2.0
+_LONGEST_PATH: Final = 103  # bytes of a Unix socket's path, on every system
 _MOST_BYTES: Final = 1 << 28  # of one frame: an event may carry a whole file
 _SCHEMES: Final = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 _STATUSES: Final = {
@@ -70,6 +76,10 @@ class _Failed(msgspec.Struct, frozen=True):
     error: ErrorObject
 
 
+class _Reset(msgspec.Struct, frozen=True):
+    subscription: str
+
+
 class _Ahead(msgspec.Struct, frozen=True, rename="camel"):
     from_seq: int
     head: int
@@ -83,6 +93,7 @@ class _Frame(msgspec.Struct, frozen=True, rename="camel"):
     events: tuple[Raw, ...] = ()
     subscription_error: _Failed | UnsetType = UNSET
     subscription_ahead: _Ahead | UnsetType = UNSET
+    subscription_reset: _Reset | UnsetType = UNSET
     inbound_request: InboundRequest | UnsetType = UNSET
     inbound_result: _Result | UnsetType = UNSET
     error: ErrorObject | UnsetType = UNSET
@@ -94,15 +105,49 @@ _read_response: Final = msgspec.json.Decoder(RpcResponse).decode
 _Subscription = tuple[TransportSubscribeParams, Callable[[Event], None]]
 
 
+def _connected(path: Path) -> socket.socket:
+    """Connect to a Unix socket; one whose path is too long is reached through its folder.
+
+    `quarterdeck.http` has the same for commands, but the client works without it.
+    """
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    folder = -1
+    try:
+        connection.settimeout(OPEN_SECONDS)
+        if len(os.fsencode(path)) > _LONGEST_PATH and sys.platform == "linux":
+            folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            path = Path(f"/proc/self/fd/{folder}/{path.name}")
+        connection.connect(str(path))
+    except BaseException:
+        connection.close()
+        raise
+    finally:
+        if folder >= 0:
+            os.close(folder)
+    return connection
+
+
 class WebSocketTransport:
     """A `Transport` to a hub, for one connection.
 
-    `url` is the hub's address, such as http://127.0.0.1:7300, or that of its envelopes.
+    `url` is the hub's address, such as http://127.0.0.1:7300, or that of its envelopes; a hub that
+    is reached by its Unix socket needs none.
     """
 
-    def __init__(self, url: str, *, token: str, ssl: SSLContext | None = None) -> None:
-        """`ssl` replaces the default trust: a hub may have a certificate of its own."""
+    def __init__(
+        self,
+        url: str = LOCAL_URL,
+        *,
+        token: str | None = None,
+        socket: Path | None = None,
+        ssl: SSLContext | None = None,
+    ) -> None:
+        """A hub of this user is reached by its Unix `socket`, without a token.
+
+        `ssl` replaces the default trust: a hub may have a certificate of its own.
+        """
         self._url = _address(url)
+        self._socket_path = socket
         self._ssl: dict[str, Any] = {} if ssl is None else {"ssl": ssl}
         self._token = token
         self._handlers: TransportHandlers | None = None
@@ -115,6 +160,8 @@ class WebSocketTransport:
         self._subscriptions: dict[str, _Subscription] = {}
         self._outgoing: asyncio.Queue[str] = asyncio.Queue()
         self._has_hello = asyncio.Event()
+        self.log_epoch = ""
+        """The epoch of the hub's log, once connected."""
 
     async def connect(self, handlers: TransportHandlers) -> None:
         """Connect, once.
@@ -206,17 +253,21 @@ class WebSocketTransport:
     # ---- the connection --------------------------------------------------------------------
 
     async def _open(self) -> ClientConnection:
+        headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
+        more = dict(self._ssl)
         try:
+            if self._socket_path is not None:
+                more["sock"] = _connected(self._socket_path)
             return await connect(
                 self._url,
-                additional_headers={"Authorization": f"Bearer {self._token}"},
+                additional_headers=headers,
                 compression=None,
                 open_timeout=OPEN_SECONDS,
                 ping_interval=PING_SECONDS,
                 close_timeout=CLOSE_SECONDS,
                 max_size=_MOST_BYTES,
                 proxy=None,
-                **self._ssl,
+                **more,
             )
         except InvalidStatus as error:
             status = error.response.status_code
@@ -307,12 +358,17 @@ class WebSocketTransport:
             waiting = self._answers.get(frame.inbound_result.ref)
             if waiting is not None and not waiting.done():
                 waiting.set_result(frame.inbound_result)
-        elif frame.subscription_error is not UNSET:
-            self._on_subscription_error(frame.subscription_error, handlers)
+        elif frame.subscription_error is not UNSET or frame.subscription_reset is not UNSET:
+            self._on_subscription_state(frame, handlers)
         elif frame.hello is not UNSET:
-            self._has_hello.set()
+            self._on_hello(frame.hello)
         else:
             _warn(frame)
+
+    def _on_hello(self, hello: Any) -> None:
+        if isinstance(hello, dict):
+            self.log_epoch = str(hello.get("logEpoch") or "")
+        self._has_hello.set()
 
     def _on_response(self, raw: Raw) -> None:
         response = _read_response(raw)
@@ -332,10 +388,16 @@ class WebSocketTransport:
             except Exception:  # a listener is foreign code; the others must get the event, too
                 logger.exception("listener failed")
 
-    def _on_subscription_error(self, failed: _Failed, handlers: TransportHandlers) -> None:
-        subscription = self._subscriptions.pop(failed.subscription, None)
-        if subscription is not None and handlers.on_subscription_error is not None:
-            handlers.on_subscription_error(subscription[0], failed.error)
+    def _on_subscription_state(self, frame: _Frame, handlers: TransportHandlers) -> None:
+        if frame.subscription_reset is not UNSET:
+            subscription = self._subscriptions.get(frame.subscription_reset.subscription)
+            if subscription is not None and handlers.on_subscription_reset is not None:
+                handlers.on_subscription_reset(subscription[0])
+        elif frame.subscription_error is not UNSET:
+            failed = frame.subscription_error
+            subscription = self._subscriptions.pop(failed.subscription, None)
+            if subscription is not None and handlers.on_subscription_error is not None:
+                handlers.on_subscription_error(subscription[0], failed.error)
 
 
 def _warn(frame: _Frame) -> None:

@@ -18,6 +18,7 @@ from quarterdeck.host.requests.permissions import (
     PermissionRequest,
     Verdict,
 )
+from quarterdeck.host.requests.rules import call_of, decide_by_rules
 from quarterdeck.machine import (
     DefaultFsHandler,
     DefaultTerminalHandler,
@@ -46,6 +47,8 @@ __all__ = [
     "RunSubscriber",
     "TerminalHandler",
     "Verdict",
+    "call_of",
+    "decide_by_rules",
     "derive_client_capabilities",
     "guarded_command",
     "kill_tree",

@@ -40,14 +40,27 @@ from msgspec import UNSET
 
 from quarterdeck._version import __version__
 from quarterdeck.acp import PROTOCOL_VERSION
-from quarterdeck.errors import AcpError, AgentNotFound, ConnectionClosed, ConnectionFailed, RpcError
+from quarterdeck.errors import (
+    AcpError,
+    AgentNotFound,
+    ConfinementUnavailable,
+    ConnectionClosed,
+    ConnectionFailed,
+    RpcError,
+)
 from quarterdeck.host.capabilities import derive_client_capabilities
 from quarterdeck.host.checks import agent_exited, agent_misbehaved
 from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.options import ResolvedHostOptions
 from quarterdeck.host.secrets import Secrets, credentials, environment_of
 from quarterdeck.host.sessions.session import EarlyUpdates
-from quarterdeck.machine import guarded_command, kill_tree, send_signal
+from quarterdeck.machine import (
+    UNCONFINED,
+    ConfinedStart,
+    guarded_command,
+    kill_tree,
+    send_signal,
+)
 from quarterdeck.protocol import (
     AgentCapabilitiesWire,
     AgentDefinition,
@@ -284,17 +297,33 @@ class AgentProcess:
         env = environment_of(self.definition, self._options.inherit)
         self.secrets.add(credentials(env))
         command = (self.definition.command, *self.definition.args)
-        cwd = self.definition.cwd
+        cwd = self._working_folder()
         try:
-            guarded = guarded_command(command, env=env, cwd=cwd)
+            guarded = guarded_command(command, env=env, cwd=cwd, start=await self._confined_start())
             async with open_process(
                 guarded, cwd=cwd, env=env, on_stderr=self._on_stderr, stop_seconds=1
             ) as process:
                 return await self._serve(process)
-        except AgentNotFound as error:
+        except (AgentNotFound, ConfinementUnavailable) as error:
             self._diagnose("error", "agent/spawn-failed", str(error))
             self._fail_start(str(error))
             return "spawn-failed"
+
+    def _working_folder(self) -> str | None:
+        """Return where its process starts: not in a hidden folder, as when a service runs there."""
+        cwd = self.definition.cwd
+        if not self._options.hidden or not self._options.hidden.contains(cwd or "."):
+            return cwd
+        message = f"{cwd} is a folder of the hub; agent {self.id} starts in / instead"
+        self._diagnose("warn", "agent/cwd-hidden", message)
+        return "/"
+
+    async def _confined_start(self) -> ConfinedStart:
+        confine = self._options.confine
+        if confine is None:
+            return UNCONFINED
+        # On a thread: the first call finds out what this machine can do.
+        return await anyio.to_thread.run_sync(confine, self.definition)
 
     async def _serve(self, process: ProcessTransport) -> AgentExitReason:
         self._exit = None

@@ -71,6 +71,11 @@ class HostEndpoint:
         self._handlers: list[_Handler] = []
         host.subscribe(None, 0, self._on_host_event)
 
+    @property
+    def log_epoch(self) -> str:
+        """The epoch of the host's log."""
+        return self._host.log_epoch.id
+
     async def request(self, request: RpcRequest) -> RpcResponse:
         """Run a method and return its response; errors are in the response, never raised."""
         try:

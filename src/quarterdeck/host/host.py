@@ -38,10 +38,11 @@ from quarterdeck.host.options import HostOptions, resolve_agent_definition, reso
 from quarterdeck.host.requests.elicitations import ElicitationRequests
 from quarterdeck.host.requests.handlers import AgentRequests, RequestHandlers
 from quarterdeck.host.requests.permissions import PermissionRequest, PermissionRequests
+from quarterdeck.host.requests.rules import decide_by_rules
 from quarterdeck.host.sessions.lifecycle import SessionLifecycle
 from quarterdeck.host.sessions.recovery import SessionRecovery, StoredSessions
 from quarterdeck.host.sessions.registry import SessionRegistry, check_folders
-from quarterdeck.host.sessions.session import HostSession
+from quarterdeck.host.sessions.session import HostSession, SessionFolders
 from quarterdeck.host.sessions.teardown import SessionTeardown
 from quarterdeck.host.turns import (
     ConfigValue,
@@ -51,6 +52,7 @@ from quarterdeck.host.turns import (
     check_config_value,
     check_prompt,
 )
+from quarterdeck.policy import Policy
 from quarterdeck.protocol import (
     AgentDefinition,
     AgentSnapshotWire,
@@ -60,6 +62,7 @@ from quarterdeck.protocol import (
     HostPermissionSnapshot,
     SessionSnapshotWire,
 )
+from quarterdeck.storage import Damage, LogEpoch, damages_of, epoch_of
 from quarterdeck.wire import background_tasks
 
 STORING_SECONDS = 3.0  # that `dispose` waits for a failing storage; a hub has ten to stop
@@ -108,6 +111,7 @@ class Host:
         self._tasks: TaskGroup | None = None
         self._is_disposed = False
         self._disposed = anyio.Event()
+        self._log_epoch: LogEpoch | None = None
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -121,6 +125,8 @@ class Host:
                 await stack.enter_async_context(terminal)
             self._tasks = await stack.enter_async_context(background_tasks())
             self._tasks.start_soon(self._journal.run)
+            for damage in self.log_damages:
+                self._emitter.report_damage(damage.session_id, damage.sentence)
             self._stack = stack.pop_all()
         return self
 
@@ -164,6 +170,11 @@ class Host:
         agent = self._agents.get(agent_id)
         return None if agent is None else agent.snapshot()
 
+    def agent_definition(self, agent_id: str) -> AgentDefinition | None:
+        """Return how an agent was started."""
+        agent = self._agents.get(agent_id)
+        return None if agent is None else agent.definition
+
     def get_agents(self) -> list[AgentSnapshotWire]:
         return [agent.snapshot() for agent in self._agents.values()]
 
@@ -198,6 +209,7 @@ class Host:
         additional_directories: Sequence[str] = (),
     ) -> SessionSnapshotWire:
         folders = check_folders(cwd, mcp_servers, additional_directories, needs_servers=True)
+        self._check_access(agent_id, folders)
         session = await self._lifecycle.create(self._agent(agent_id), folders)
         return session.snapshot()
 
@@ -211,6 +223,7 @@ class Host:
         additional_directories: Sequence[str] = (),
     ) -> None:
         folders = check_folders(cwd, mcp_servers, additional_directories, needs_servers=True)
+        self._check_access(agent_id, folders)
         self._recovery.restore_session(session_id)
         await self._settle(session_id)
         await self._lifecycle.load(self._agent(agent_id), session_id, folders)
@@ -225,9 +238,24 @@ class Host:
         additional_directories: Sequence[str] = (),
     ) -> None:
         folders = check_folders(cwd, mcp_servers, additional_directories, needs_servers=False)
+        self._check_access(agent_id, folders)
         self._recovery.restore_session(session_id)
         await self._settle(session_id)
         await self._lifecycle.resume(self._agent(agent_id), session_id, folders)
+
+    def _check_access(self, agent_id: str, folders: SessionFolders) -> None:
+        """Refuse folders that no session can use, or not one of this agent."""
+        hidden, check = self.options.hidden, self.options.check_workspace
+        for folder in (folders.cwd, *folders.additional_directories):
+            if hidden and hidden.contains(folder):
+                raise config_invalid(
+                    f"{folder} is a folder of the hub itself, which no session can use;"
+                    " choose a project folder"
+                )
+        agent = self._agents.get(agent_id)
+        reason = None if check is None or agent is None else check(agent.definition, folders.cwd)
+        if reason is not None:
+            raise config_invalid(reason)
 
     async def list_sessions(
         self, agent_id: str, *, cursor: str | None = None, cwd: str | None = None
@@ -305,6 +333,18 @@ class Host:
         """Return the number of a session's newest published event; 0 if it is unknown."""
         session = self._sessions.known.get(session_id)
         return 0 if session is None else session.stream.published
+
+    @property
+    def log_epoch(self) -> LogEpoch:
+        """The epoch of the open log: a number of an event is worth nothing in another epoch."""
+        if self._log_epoch is None:
+            self._log_epoch = epoch_of(self.options.storage)
+        return self._log_epoch
+
+    @property
+    def log_damages(self) -> Sequence[Damage]:
+        """What is known to be wrong with the log."""
+        return damages_of(self.options.storage)
 
     async def restore_sessions(self) -> list[SessionSnapshotWire]:
         """Restore the sessions that storage has, as disconnected; return those that were added."""
@@ -406,6 +446,19 @@ class Host:
             StorageFailed: if it never will be.
         """
         await self._journal.settled()
+
+    def set_session_policy(self, session_id: str, policy: Policy | None) -> None:
+        """Decide the requests of a session by rules, from the next one on; None ends it.
+
+        With `HostOptions.on_permission`, these rules can only deny.
+
+        Raises:
+            AcpError: `acpjs/session-closed` if there is no such session.
+        """
+        session = self._sessions.find(session_id)
+        if session is None:
+            raise session_closed(f"there is no session {session_id}")
+        session.decide_request = None if policy is None else decide_by_rules(policy)
 
     def pending_permissions(self) -> list[PermissionRequest]:
         """Return the pending permission requests, oldest first."""

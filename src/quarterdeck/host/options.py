@@ -7,7 +7,7 @@ complete result or raise `AcpError` with `acpjs/config-invalid`. No other code c
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
@@ -17,12 +17,14 @@ from quarterdeck.host.capabilities import FsHandler, TerminalHandler, check_term
 from quarterdeck.host.checks import config_invalid
 from quarterdeck.host.requests.permissions import FindDecision, OnPermission
 from quarterdeck.host.secrets import Inherit
-from quarterdeck.machine import DefaultFsHandler
+from quarterdeck.machine import NOTHING_HIDDEN, ConfinedStart, DefaultFsHandler, HiddenFolders
 from quarterdeck.protocol import AgentDefinition
 from quarterdeck.storage import MemoryStorage, Storage
 
 RestartPolicy = Literal["never", "on-crash"]
 ElicitationMode = Literal["form", "url"]
+Confine = Callable[[AgentDefinition], ConfinedStart]
+CheckWorkspace = Callable[[AgentDefinition, str], str | None]
 MODES = ("form", "url")
 STORAGE_METHODS = ("open", "append", "read", "sessions", "delete_events", "close")
 
@@ -59,6 +61,9 @@ class HostOptions:
     inherit: Inherit | None = None
     on_permission: OnPermission | None = None
     find_decision: FindDecision | None = None
+    hidden: Sequence[str | Path] | None = None
+    confine: Confine | None = None
+    check_workspace: CheckWorkspace | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +90,13 @@ class ResolvedHostOptions:
     find_decision: FindDecision | None = None
     """Returns how a permission request that a log leaves open was decided, if that is known: the
     outcome, and who or what decided. By default such requests are superseded."""
+    hidden: HiddenFolders = NOTHING_HIDDEN
+    """Folders that no session can work in and no file service reads; none by default."""
+    confine: Confine | None = None
+    """Returns how the process of an agent is confined; it may block for a moment. By default an
+    agent runs with all rights of this process."""
+    check_workspace: CheckWorkspace | None = None
+    """Returns why an agent must not work in a folder, or None."""
 
 
 def resolve_host_options(
@@ -101,6 +113,8 @@ def resolve_host_options(
         value = given.get(name)
         if value is not None:
             chosen[name] = check(value)
+    if "hidden" in chosen:
+        chosen.setdefault("fs", DefaultFsHandler(hidden=chosen["hidden"]))
     return ResolvedHostOptions(**chosen)
 
 
@@ -221,6 +235,27 @@ def _check_find_decision(value: Any) -> FindDecision:
     return find
 
 
+def _check_hidden(value: Any) -> HiddenFolders:
+    is_list = isinstance(value, Sequence) and not isinstance(value, str)
+    if not is_list or not all(isinstance(each, str | Path) for each in value):
+        raise config_invalid("invalid hidden: it is a list of folders")
+    return HiddenFolders(value)
+
+
+def _check_confine(value: Any) -> Confine:
+    if not callable(value):
+        raise config_invalid("confine must be a function of an agent's definition")
+    confine: Confine = value
+    return confine
+
+
+def _check_check_workspace(value: Any) -> CheckWorkspace:
+    if not callable(value):
+        raise config_invalid("checkWorkspace must be a function of a definition and a folder")
+    check: CheckWorkspace = value
+    return check
+
+
 _CHECKS: dict[str, Any] = {
     "restart": _check_restart,
     "restart_limit": _check_restart_limit,
@@ -234,6 +269,9 @@ _CHECKS: dict[str, Any] = {
     "inherit": _check_inherit,
     "on_permission": _check_on_permission,
     "find_decision": _check_find_decision,
+    "hidden": _check_hidden,
+    "confine": _check_confine,
+    "check_workspace": _check_check_workspace,
 }
 
 

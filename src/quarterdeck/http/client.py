@@ -3,8 +3,7 @@
 Three callers share it: commands that talk to a hub, web push, and the built-in agent's `fetch`.
 Each request has a client, and so a connection, of its own: requests are rare here, and a kept
 connection would need an owner that closes it. Proxies and certificates of the environment
-are not used (`trust_env`): a proxy would resolve names itself, past the check for public addresses,
-and could read the owner's token.
+are not used (`trust_env`): a proxy would resolve names itself, past the check for public addresses.
 
 *Pinned requests.* `send_request` connects to addresses that the caller has resolved and checked,
 while the Host header, SNI and the verification of the certificate use the name of the URL. The
@@ -25,12 +24,15 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from quarterdeck.errors import CommandFailed, HubDeclined, JsonInvalid
-from quarterdeck.http.asgi import Application
+from quarterdeck.http.asgi import Application, Message, Receive, Send
 from quarterdeck.http.certificates import trust
+from quarterdeck.http.peers import own_scope
+from quarterdeck.http.unix_sockets import reachable
 from quarterdeck.jsontext import decode_json, encode_json
 
 if TYPE_CHECKING:
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
 _HUB_SECONDS: Final = 60.0  # for an answer: an agent may have to be started for it
 _FIRST_ERROR: Final = 400
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+LOCAL_URL: Final = "http://localhost"
+"""A hub behind its Unix socket."""
+_HEADERS: Final = {"accept": "application/json", "accept-encoding": "identity"}
 
 
 class RequestFailed(Exception):
@@ -188,57 +193,67 @@ def _declined(status: int, content: bytes) -> HubDeclined:
 
 
 class HttpExchange:
-    """Carries requests to a running hub."""
+    """Carries requests to a hub at a URL."""
 
-    def __init__(self, url: str, token: str, certificate: Path | None = None) -> None:
+    def __init__(self, url: str, token: str | None, certificate: Path | None = None) -> None:
         self._url = url
-        self._headers = _hub_headers(token)
+        self._headers = {} if token is None else {"authorization": f"Bearer {token}"}
         self._context = trust(certificate) if url.startswith("https:") else _no_trust()
 
     async def send(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         httpx = _load()
         transport = httpx.AsyncHTTPTransport(verify=self._context, trust_env=False)
         try:
-            return await _exchange(transport, self._url, self._headers, (method, path, body))
+            return await _exchange(transport, (method, path, body), self._url, self._headers)
         except httpx.HTTPError as error:
             reason = f"the hub at {self._url} does not answer: {_reason(error)}"
+            raise CommandFailed(f"{reason}; run quarterdeck doctor for details") from error
+
+
+class SocketExchange:
+    """Carries requests to a running hub of this user, through its Unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def send(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+        httpx = _load()
+        try:
+            with reachable(self._path) as name:
+                transport = httpx.AsyncHTTPTransport(verify=_no_trust(), trust_env=False, uds=name)
+                return await _exchange(transport, (method, path, body))
+        except (OSError, httpx.HTTPError) as error:
+            reason = f"the hub at {self._path} does not answer: {_reason(error)}"
             raise CommandFailed(f"{reason}; run quarterdeck doctor for details") from error
 
 
 class EmbeddedExchange:
     """Carries requests to a hub in this process, without a socket."""
 
-    def __init__(self, app: Application, token: str, authority: str) -> None:
+    def __init__(self, app: Application) -> None:
         self._app = app
-        self._url = f"http://{authority}"
-        self._headers = _hub_headers(token)
 
     async def send(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
-        transport = _load().ASGITransport(app=self._app)
-        return await _exchange(transport, self._url, self._headers, (method, path, body))
+        async def own(scope: Message, receive: Receive, send: Send) -> None:
+            await self._app(own_scope(scope), receive, send)
+
+        return await _exchange(_load().ASGITransport(app=own), (method, path, body))
 
 
 async def _exchange(
     transport: httpx.AsyncBaseTransport,
-    url: str,
-    headers: Mapping[str, str],
     request: tuple[str, str, bytes | None],
+    url: str = LOCAL_URL,
+    headers: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[int, bytes]:
     method, path, body = request
     more = {} if body is None else {"content-type": "application/json"}
     async with _load().AsyncClient(
         transport=transport, base_url=url, trust_env=False, timeout=_HUB_SECONDS
     ) as client:
-        response = await client.request(method, path, content=body, headers={**headers, **more})
+        sent = {**_HEADERS, **headers, **more}
+        response = await client.request(method, path, content=body, headers=sent)
         return response.status_code, response.content
-
-
-def _hub_headers(token: str) -> dict[str, str]:
-    return {
-        "authorization": f"Bearer {token}",
-        "accept": "application/json",
-        "accept-encoding": "identity",
-    }
 
 
 @cache

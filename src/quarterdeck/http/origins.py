@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 from quarterdeck.errors import AgentError, StartRefused
 
 LOOPBACK: Final = "127.0.0.1"
+LOOPBACK_IPV6: Final = "::1"
 DEFAULT_PORT: Final = 7272
 SHORTEST_TOKEN: Final = 16
 

@@ -45,6 +45,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from quarterdeck.http.asgi import Application
 from quarterdeck.http.fair_listener import FairListener
 from quarterdeck.http.limits import (
+    ACCEPT_BATCH,
     REJECTED_SECONDS,
     Capacity,
     ConnectionLimits,
@@ -52,7 +53,9 @@ from quarterdeck.http.limits import (
     TlsListener,
 )
 from quarterdeck.http.origins import IpNetwork, is_in
+from quarterdeck.http.peers import AcceptedConnection, with_connection
 from quarterdeck.jsontext import encode_json
+from quarterdeck.machine.process_origin import boot_seconds
 from quarterdeck.wire import background_tasks
 
 Parser: TypeAlias = Literal["auto", "h11", "httptools"]
@@ -118,6 +121,7 @@ class _BoundedHead:
     transport: asyncio.Transport
     loop: asyncio.AbstractEventLoop
     connections: set[Any]
+    app_state: dict[str, Any]
     cycle: Any
     _head_bytes = 0
     _head_timer: asyncio.TimerHandle | None = None
@@ -134,6 +138,12 @@ class _BoundedHead:
         if not self.limits.admit(self.connections, len(self.connections)):
             self._reject(transport)
             return
+        accepted = AcceptedConnection(
+            transport.get_extra_info("socket"),
+            boot_seconds(),
+            transport.get_extra_info("peername"),
+        )
+        self.app_state = with_connection(self.app_state, accepted)
         super().connection_made(transport)  # type: ignore[misc]  # of the protocol it is added to
         self._await_head()
 
@@ -268,7 +278,8 @@ def bounded_protocol(options: ServerOptions) -> type[asyncio.Protocol]:
 
 def _is_accepted(transport: asyncio.BaseTransport, networks: tuple[IpNetwork, ...]) -> bool:
     peer = transport.get_extra_info("peername")
-    return bool(peer) and is_in(peer[0], networks)
+    is_local = not isinstance(peer, tuple)  # a Unix socket of this computer
+    return is_local or is_in(peer[0], networks)
 
 
 def _final_answer(status: str, content_type: str, body: bytes, *headers: str) -> bytes:
@@ -319,10 +330,14 @@ class BoundedServer(uvicorn.Server):
         protocol = partial(
             made, config=config, server_state=self.server_state, app_state=self.lifespan.state
         )
+        loop = asyncio.get_running_loop()
         self.servers = []
         for each in sockets or ():
             server: Any
-            if config.ssl is None:
+            if each.family == socket.AF_UNIX:
+                server = await loop.create_unix_server(protocol, sock=each, backlog=ACCEPT_BATCH)
+                each.listen(BACKLOG)  # the loop has set it to what it accepts in one turn
+            elif config.ssl is None:
                 server = FairListener(each, protocol)
             else:
                 server = self._tls_listener(each, protocol, config.ssl)
@@ -396,9 +411,9 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
 
 @asynccontextmanager
 async def running_server(
-    config: uvicorn.Config, listener: socket.socket, *, before_end: Callable[[], Awaitable[None]]
+    config: uvicorn.Config, *listeners: socket.socket, before_end: Callable[[], Awaitable[None]]
 ) -> AsyncIterator[None]:
-    """Serve while the body runs.
+    """Serve at TCP and Unix sockets while the body runs; TLS is for TCP alone.
 
     When it ends, `before_end` closes the application's streams with a reason, and `end_seconds` of
     the configuration later everything is closed that is still open.
@@ -408,7 +423,7 @@ async def running_server(
 
     async def serve() -> None:
         try:
-            await server.serve(sockets=[listener])
+            await server.serve(sockets=list(listeners))
         finally:
             ended.set()
 

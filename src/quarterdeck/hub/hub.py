@@ -17,15 +17,17 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, assert_never
 
 from quarterdeck.errors import AcpError
 from quarterdeck.hub.api.endpoint import Endpoint
+from quarterdeck.hub.auth.device import OWNER
 from quarterdeck.hub.auth.device_keys import hub_key
 from quarterdeck.hub.auth.guard import Authentication, AuthenticationOptions
-from quarterdeck.hub.auth.tokens import owner_token
+from quarterdeck.hub.auth.tokens import remove_owner_token
 from quarterdeck.hub.log_health import LogHealth
 from quarterdeck.hub.options import HubOptions
 from quarterdeck.hub.push.delivery import push_key
@@ -34,7 +36,7 @@ from quarterdeck.hub.store import HUB_TABLES, MOVED, HubStore
 from quarterdeck.hub.transcript_cache import Transcripts
 from quarterdeck.hub.view_cache import SessionStates, ViewBudget
 from quarterdeck.machine.private_files import private_folder
-from quarterdeck.protocol import ERROR_CODES
+from quarterdeck.protocol import ERROR_CODES, ApprovalMismatchEvent
 from quarterdeck.runner import (
     AgentRemoved,
     AgentUpdated,
@@ -48,13 +50,15 @@ from quarterdeck.runner import (
     SessionDeleted,
     SessionUpdated,
 )
-from quarterdeck.storage.database import open_database
+from quarterdeck.storage.database import Database, open_database
 from quarterdeck.storage.reserve import Reserve
 from quarterdeck.wire import IndependentTasks, background_tasks
 
 DATABASE: Final = "hub.db"
 RESERVE: Final = "hub.reserve"
-TOKEN, PUSH_KEY, HUB_KEY = "token", "push.key", "hub.key"
+PUSH_KEY, HUB_KEY = "push.key", "hub.key"
+OLD_TOKEN: Final = "token"  # noqa: S105 - the name of a file
+"""The owner's, of an earlier version."""
 
 
 class Hub:
@@ -62,6 +66,7 @@ class Hub:
 
     auth: Authentication
     push: PushService
+    database: Database
 
     def __init__(
         self,
@@ -122,12 +127,10 @@ class Hub:
         home = private_folder(options.home)
         reserve = Reserve(home / RESERVE)
         reserve.open()
-        store = HubStore(
-            await stack.enter_async_context(
-                open_database(home / DATABASE, HUB_TABLES, moved_away=MOVED)
-            ),
-            reserve,
+        self.database = await stack.enter_async_context(
+            open_database(home / DATABASE, HUB_TABLES, moved_away=MOVED)
         )
+        store = HubStore(self.database, reserve)
         self.auth = Authentication(
             store,
             hub_key(home / HUB_KEY),
@@ -135,7 +138,8 @@ class Hub:
                 listening=options.listening, unused_seconds=options.device_unused_seconds
             ),
         )
-        await self.auth.load(owner_token(home / TOKEN))
+        remove_owner_token(home / OLD_TOKEN)
+        await self.auth.load()
         self.push = self._push_service(home, store)
         tasks = IndependentTasks(await stack.enter_async_context(background_tasks()))
         self._tasks = tasks
@@ -165,7 +169,10 @@ class Hub:
                 self.push.on_request(news)
             case SessionUpdated():
                 self.push.on_session(news.session_id, news.status)
-            case AgentUpdated() | AgentRemoved() | QueueChanged() | Diagnostic():
+            case Diagnostic():
+                if news.code == ApprovalMismatchEvent.type and news.session_id is not None:
+                    self.push.on_mismatch(news.session_id)
+            case AgentUpdated() | AgentRemoved() | QueueChanged():
                 pass  # streams report these
             case _:
                 assert_never(news)
@@ -174,16 +181,33 @@ class Hub:
         """Replace what can change while a hub runs; the rest of `options` is ignored.
 
         Agents that run are not restarted; those that start later use the new configuration. New
-        rules also decide pending requests.
+        rules also decide pending requests. Changed rules, agents and confinement are recorded and
+        pushed: an agent that is not confined can write the file.
         """
+        before = self.options
+        changed = {
+            "rules": before.policy != options.policy,
+            "agents": before.agents != options.agents,
+            "confinement": (before.confine, before.projects) != (options.confine, options.projects),
+        }
         self.options = replace(
             self.options,
             agents=options.agents,
             policy=options.policy,
             idle_agent_minutes=options.idle_agent_minutes,
             retention=options.retention,
+            confine=options.confine,
+            projects=options.projects,
         )
         self.runner.reconfigure(self.options.runner)
+        names = " and ".join(name for name, is_changed in changed.items() if is_changed)
+        if names:
+            self.start_in_background(partial(self._record_change, f"{names} in hub.toml"))
+
+    async def _record_change(self, detail: str) -> None:
+        owner = self.auth.devices.get(OWNER)
+        assert owner is not None, "it cannot be revoked"
+        await self.auth.devices.record("config-changed", owner, detail)
 
     def start_in_background(self, work: Callable[[], Awaitable[Any]]) -> None:
         """Run something to its end, also if its client disconnects; a failure is logged.

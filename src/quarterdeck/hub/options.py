@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from quarterdeck.agents import AgentSettings
+from quarterdeck.agents import AgentSettings, SandboxSettings
 from quarterdeck.http.origins import DEFAULT_PORT, LOCAL_PROXIES, LOOPBACK, Listening
 from quarterdeck.hub.auth.device import UNUSED_SECONDS
 from quarterdeck.hub.view_cache import VIEW_BYTES
+from quarterdeck.machine import ConfineMode
 from quarterdeck.policy import Policy
 from quarterdeck.runner import Retention, RunnerOptions
 
@@ -55,6 +56,11 @@ class HubOptions:
     pass_env: tuple[str, ...] = ()
     """Names of variables that every agent and terminal inherits besides the usual ones; `*`
     matches any characters."""
+    confine: ConfineMode = "on"
+    """Whether agents are kept from `home` and `hidden`; see `RunnerOptions`."""
+    hidden: tuple[Path, ...] = ()
+    kept: tuple[Path, ...] = ()
+    projects: Mapping[str, SandboxSettings] = field(default_factory=dict)
 
     @property
     def runner(self) -> RunnerOptions:
@@ -68,6 +74,10 @@ class HubOptions:
             retention=self.retention,
             environ=self.environ,
             pass_env=self.pass_env,
+            confine=self.confine,
+            hidden=self.hidden,
+            kept=self.kept,
+            projects=self.projects,
         )
 
     @property

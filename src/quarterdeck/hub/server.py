@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
@@ -18,8 +19,15 @@ from starlette.types import Receive, Scope as AsgiScope, Send
 
 from quarterdeck.errors import StartRefused
 from quarterdeck.http.limits import capacity_for, raise_file_limit
-from quarterdeck.http.origins import LOOPBACK, accepted_peers, is_wildcard
+from quarterdeck.http.origins import (
+    LOOPBACK,
+    LOOPBACK_IPV6,
+    accepted_peers,
+    is_loopback,
+    is_wildcard,
+)
 from quarterdeck.http.server import ServerOptions, listening, running_server, server_config
+from quarterdeck.http.unix_sockets import listening_unix
 from quarterdeck.hub.api.agents import agent_endpoints
 from quarterdeck.hub.api.devices import device_endpoints
 from quarterdeck.hub.api.endpoint import (
@@ -50,9 +58,11 @@ from quarterdeck.protocol.timestamps import iso_seconds
 logger = logging.getLogger(__name__)
 
 FILE: Final = "hub.json"
+SOCKET: Final = "hub.sock"
 END_SECONDS: Final = 1
 """For requests that are being answered when the hub ends; streams are ended before."""
 INTERRUPTED: Final = 130
+_RETRIES: Final = 8  # to find a port that is free at every address
 
 Part = Callable[[Hub], list[Endpoint]]
 
@@ -77,6 +87,7 @@ def stream_sources(hub: Hub) -> StreamSources:
         runner=hub.runner,
         start_in_background=hub.start_in_background,
         devices=hub.auth.devices,
+        callers=hub.auth.callers,
         before_end=hub.before_end,
     )
 
@@ -124,6 +135,8 @@ class Address:
 
     url: str
     port: int
+    socket: Path
+    """For programs of this user on this computer."""
 
 
 async def serve_hub(hub: Hub, on_ready: Callable[[Address], None] | None = None) -> int:
@@ -151,15 +164,16 @@ async def serving(hub: Hub) -> AsyncIterator[Address]:
     Raises:
         StartRefused: if the address cannot be bound.
     """
-    with _listener(hub) as listener:
-        port = listener.getsockname()[1]
+    path = hub.options.home / SOCKET
+    with _listeners(hub) as listeners, listening_unix(path) as local:
+        port = listeners[0].getsockname()[1]
         hub.auth.set_port(port)
-        address = Address(url=_url(hub, port), port=port)
+        address = Address(url=_url(hub, port), port=port, socket=path)
 
         async def end_streams() -> None:
             hub.end_streams()
 
-        async with running_server(_config(hub), listener, before_end=end_streams):
+        async with running_server(_config(hub), *listeners, local, before_end=end_streams):
             with _announced(hub, address):
                 yield address
 
@@ -185,22 +199,65 @@ def _config(hub: Hub) -> uvicorn.Config:
 
 
 @contextmanager
-def _listener(hub: Hub) -> Iterator[socket.socket]:
+def _listeners(hub: Hub) -> Iterator[list[socket.socket]]:
     options = hub.options
+    retries = _RETRIES if options.port == 0 else 0
     with ExitStack() as stack:
+        yield _bound_somewhere(stack, options.host, options.port, retries)
+
+
+def _bound_somewhere(stack: ExitStack, host: str, port: int, retries: int) -> list[socket.socket]:
+    try:
+        return _bound(stack, host, port)
+    except StartRefused:
+        stack.close()
+        if retries == 0:
+            raise
+        return _bound_somewhere(stack, host, port, retries - 1)
+
+
+def _bound(stack: ExitStack, host: str, port: int) -> list[socket.socket]:
+    """Listen at an address, and at the other addresses of `localhost` if it is one of them.
+
+    Browsers try those in an order of their own: a program of another user that listens at one of
+    them would be the hub for a browser.
+    """
+    try:
+        listeners = [stack.enter_context(listening(host, port))]
+    except OSError as error:
+        reason = f"cannot listen at {host}:{port} ({error.strerror})"
+        raise StartRefused(reason, "choose another port with --port, or 0 for any") from error
+    port = listeners[0].getsockname()[1]
+    for other in _other_loopbacks(host):
         try:
-            listener = stack.enter_context(listening(options.host, options.port))
+            listeners.append(stack.enter_context(listening(other, port)))
         except OSError as error:
-            reason = f"cannot listen at {options.host}:{options.port} ({error.strerror})"
-            raise StartRefused(reason, "choose another port with --port, or 0 for any") from error
-        yield listener
+            if error.errno == errno.EADDRINUSE:
+                reason = f"another program listens at port {port} of {other}, also localhost"
+                remedy = "stop it, or choose another port with --port"
+                raise StartRefused(reason, remedy) from error
+            # Otherwise this computer does not have that address, and no program listens there.
+    return listeners
+
+
+def _other_loopbacks(host: str) -> tuple[str, ...]:
+    if host in (LOOPBACK, "localhost", "0.0.0.0", ""):  # noqa: S104 - compared, not bound
+        return (LOOPBACK_IPV6,)
+    if host == LOOPBACK_IPV6:
+        return (LOOPBACK,)
+    return (LOOPBACK, LOOPBACK_IPV6) if is_loopback(host) else ()
 
 
 @contextmanager
 def _announced(hub: Hub, address: Address) -> Iterator[None]:
     """Write where the hub is, for other programs of this user."""
     path = hub.options.home / FILE
-    facts = {"url": address.url, "pid": os.getpid(), "startedAt": iso_seconds(hub.started_at)}
+    facts = {
+        "url": address.url,
+        "socket": str(address.socket.absolute()),
+        "pid": os.getpid(),
+        "startedAt": iso_seconds(hub.started_at),
+    }
     if hub.options.certificate is not None:
         facts["certificate"] = str(hub.options.certificate.absolute())
     _write_private(path, encode_json(facts))

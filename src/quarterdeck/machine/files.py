@@ -32,6 +32,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import anyio
@@ -39,6 +40,7 @@ from anyio import to_thread
 
 from quarterdeck.acp import methods
 from quarterdeck.errors import RpcError
+from quarterdeck.machine.hidden import NOTHING_HIDDEN, HiddenFolders
 from quarterdeck.machine.roots import Locate, LocatedFile, locate_by_openat2
 from quarterdeck.wire import INTERNAL_ERROR, INVALID_PARAMS, rpc_error
 
@@ -68,9 +70,16 @@ logger = logging.getLogger(__name__)
 class DefaultFsHandler:
     """Serves `fs/read_text_file` and `fs/write_text_file` on the file system of the host."""
 
-    def __init__(self, *, max_bytes: int = _MAX_BYTES, locate: Locate = locate_by_openat2) -> None:
+    def __init__(
+        self,
+        *,
+        max_bytes: int = _MAX_BYTES,
+        locate: Locate | None = None,
+        hidden: HiddenFolders = NOTHING_HIDDEN,
+    ) -> None:
+        """Serve no file in a `hidden` folder, whatever the roots are."""
         self._max_bytes = max_bytes
-        self._locate = locate
+        self._locate = locate or partial(locate_by_openat2, hidden=hidden)
         self._limiter = anyio.CapacityLimiter(_THREADS)
 
     async def read_text_file(

@@ -1,6 +1,6 @@
 """The guard: a program that runs a command and ends everything that the command started.
 
-    python -I -S guard_program.py OWNER_PID GRACE_SECONDS COMMAND [ARGUMENT ...]
+    python -I -S guard_program.py [--OPTION=VALUE ...] OWNER_PID GRACE_SECONDS COMMAND [WORD ...]
 
 `processes.guarded_command` builds that line. Standard library only, and as little of it as possible
 (no `contextlib`, no `pathlib`), because every agent and every terminal waits for the guard to
@@ -24,7 +24,10 @@ Both are child subreapers: a process that loses its parent, also one with a sess
 the nearest of them as its parent, never init. So "all below" is found by reading /proc until
 nothing is left. Out of reach are processes of another user (sudo), what a daemon starts for the
 command (docker), and a command that kills or stops both guards at the same moment: that takes a
-cgroup.
+cgroup. Such a process can still be recognised (`_mark`).
+
+Options confine the command; `confine_program`, which is loaded only then, explains them. The guards
+themselves stay outside.
 
 Without Linux there is no subreaper: the owner is polled, and only the command's process group is
 killed.
@@ -41,7 +44,7 @@ TYPE_CHECKING = False  # `typing` is expensive to import
 if TYPE_CHECKING:
     import signal
     from collections.abc import Iterable, Iterator
-    from typing import NoReturn
+    from typing import Any, NoReturn
 else:
     try:
         import _signal as signal  # `signal` without the enumerations: a quarter of our start-up
@@ -61,6 +64,8 @@ _KILL_SECONDS = 5.0  # for killed processes to end; one that takes longer hangs 
 _POLL_MILLISECONDS = 200  # between checks of an owner that has no pidfd
 _TICK_SECONDS = 0.005  # between checks of processes that are ending
 _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
+_RLIMIT_MSGQUEUE = 12
+MARK_BYTES = 818_977  # the default limit is 819,200
 
 
 class _ParentProcess:
@@ -211,6 +216,22 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
+def _mark() -> None:
+    """Lower a hard limit to `MARK_BYTES`, which everything below inherits and cannot raise again.
+
+    It limits the message queues of POSIX by a few bytes, and is the one sign of an agent's process
+    that is left when both guards were killed.
+    """
+    if sys.platform == "linux":
+        import ctypes  # noqa: PLC0415 - as in `_prctl`
+
+        libc = ctypes.CDLL(None)
+        limits = (ctypes.c_ulong * 2)()
+        if libc.getrlimit(_RLIMIT_MSGQUEUE, limits) == 0 and limits[1] > MARK_BYTES:
+            limits[0], limits[1] = min(limits[0], MARK_BYTES), MARK_BYTES
+            libc.setrlimit(_RLIMIT_MSGQUEUE, limits)
+
+
 def _close_inherited(*keep: int) -> None:
     """Close inherited descriptors: a pipe must end when the command closes it."""
     null = os.open(os.devnull, os.O_RDWR)
@@ -250,9 +271,27 @@ def _restore_locale() -> None:
                     os.environ["LC_CTYPE"] = os.fsdecode(variable[9:])
 
 
-def _become(command: list[str], mask: Iterable[int]) -> NoReturn:
+def _load(name: str) -> Any:
+    """Import a module next to this file, which most commands do not need."""
+    sys.path.append(__file__.rpartition("/")[0])
+    return __import__(name)
+
+
+def _confine(options: list[str]) -> None:
+    """Confine this process; if that fails, it ends with a sentence and runs nothing."""
+    try:
+        os.environ.update(_load("confine_program").confine(options))
+    except (ImportError, OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        os.write(2, f"cannot confine the command: {reason}; see `quarterdeck doctor`\n".encode())
+        os._exit(_CANNOT_RUN)
+
+
+def _become(command: list[str], mask: Iterable[int], options: list[str]) -> NoReturn:
     """Replace this process by the command, with the signal settings we inherited."""
     os.setsid()
+    if options:
+        _confine(options)
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
@@ -267,34 +306,47 @@ def _become(command: list[str], mask: Iterable[int]) -> NoReturn:
 
 
 def _guard_inside(
-    command: list[str], mask: Iterable[int], grace_seconds: float, outer: int, owner: _ParentProcess
+    command: list[str],
+    mask: Iterable[int],
+    options: list[str],
+    grace_seconds: float,
+    outer: int,
+    owner: _ParentProcess,
 ) -> NoReturn:
     os.setsid()  # a signal to the group of the outer guard is for it alone
     parent = _ParentProcess(outer)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     child = os.fork()
     if child == 0:
-        _become(command, mask)
+        _become(command, mask, options)
     signals = _Signals()
     _close_inherited(*signals.fds, parent.fd, owner.fd)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     status = _supervise(parent, child, signals)
     owner_killed_us = status is None and owner.is_alive()
     _end_descendants(child, 0 if owner_killed_us else grace_seconds)
+    if any(option.startswith("limit=processes") for option in options):
+        _load("workspace_program").remove_groups(child)
     _end_like(status or 0)
 
 
 def main(arguments: list[str]) -> NoReturn:
-    owner_pid, grace_seconds, command = int(arguments[0]), float(arguments[1]), arguments[2:]
+    count = 0
+    while arguments[count].startswith("--"):
+        count += 1
+    options = [argument[2:] for argument in arguments[:count]]
+    owner_pid, grace_seconds = int(arguments[count]), float(arguments[count + 1])
+    command = arguments[count + 2 :]
     outer, owner = os.getpid(), _ParentProcess(owner_pid)
     if not owner.is_alive():
         os._exit(0)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    _mark()
     # No signal may be lost, or end us, between a fork and the installation of the handlers.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
     inner = os.fork()
     if inner == 0:
-        _guard_inside(command, mask, grace_seconds, outer, owner)
+        _guard_inside(command, mask, options, grace_seconds, outer, owner)
     signals = _Signals()
     _close_inherited(*signals.fds, owner.fd)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from quarterdeck.errors import AgentNotFound
+from quarterdeck.machine.confinement import UNCONFINED, ConfinedStart
 from quarterdeck.machine.guard_program import living_descendants, send_signal
 
 _PROGRAM = str(Path(__file__).with_name("guard_program.py"))
@@ -26,20 +27,23 @@ def guarded_command(
     env: Mapping[str, str] | None = None,
     cwd: str | Path | None = None,
     grace_seconds: float = 0.5,
+    start: ConfinedStart = UNCONFINED,
 ) -> list[str]:
     """Return the command that runs `command` under a guard; start it from this process.
 
     When this process dies, also by `kill -9`, the guard ends everything below it: SIGTERM, then
     SIGKILL after `grace_seconds`. Killing the guard kills everything at once. It exits with the
     status of `command`, or by the same signal, after ending what `command` left behind.
-    `env` and `cwd` are those of the command; they only serve to find it.
+    `env` and `cwd` are those of the command; they only serve to find it. `start` confines it, see
+    `Confinement.start`; the command does not run if that fails.
 
     Raises:
         AgentNotFound: if there is no such program; the guard could only report that later.
     """
     _find(command[0], env=env, cwd=cwd)
     owner = str(os.getpid())
-    return [sys.executable, "-I", "-S", _PROGRAM, owner, str(grace_seconds), *command]
+    guard = [sys.executable, "-I", "-S", _PROGRAM, *start.options, owner, str(grace_seconds)]
+    return [*guard, *start.prefix, *command]
 
 
 def _find(program: str, *, env: Mapping[str, str] | None, cwd: str | Path | None) -> None:

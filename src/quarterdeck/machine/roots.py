@@ -13,8 +13,9 @@ give the same results.
 
 A root inside another one adds nothing and is dropped, and no link inside a root decides where
 another root is: an agent may put anything there. The host passes what `resolve_roots` returned when
-the session was created. Not prevented: hard links, and folders that are moved out of the roots
-during a write; both need rights outside the roots that the agent must have already.
+the session was created. Hidden folders (`hidden`) are outside, also those inside a root. Not
+prevented: hard links to other files, and folders that are moved out of the roots during a write;
+both need rights outside the roots that the agent must have already.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quarterdeck.errors import RpcError
+from quarterdeck.machine.hidden import NOTHING_HIDDEN, HiddenFolders, Identity, identity
 from quarterdeck.wire import INVALID_PARAMS, rpc_error
 
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
@@ -37,8 +39,6 @@ _LINKS = 40  # as many as Linux follows before ELOOP
 _DEPTH = 100  # folders open at once; an agent must not exhaust our descriptors
 _OPENAT2 = 437  # the same number on every architecture that has it since Linux 5.6, bar alpha
 _RESOLVE_NO_MAGICLINKS, _RESOLVE_BENEATH = 0x02, 0x08
-
-_Identity = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -69,24 +69,31 @@ def resolve_roots(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 @contextmanager
-def locate_by_walk(path: str, roots: Sequence[str]) -> Iterator[LocatedFile]:
+def locate_by_walk(
+    path: str, roots: Sequence[str], hidden: HiddenFolders = NOTHING_HIDDEN
+) -> Iterator[LocatedFile]:
     with ExitStack() as cleanup:
-        yield _walk_to(path, _open_roots(roots, cleanup), cleanup)
+        yield _walk_to(path, _open_roots(roots, cleanup), _Limits(hidden), cleanup)
 
 
 @contextmanager
-def locate_by_openat2(path: str, roots: Sequence[str]) -> Iterator[LocatedFile]:
+def locate_by_openat2(
+    path: str, roots: Sequence[str], hidden: HiddenFolders = NOTHING_HIDDEN
+) -> Iterator[LocatedFile]:
     with ExitStack() as cleanup:
-        opened = _open_roots(roots, cleanup)
-        yield _reach(path, opened, cleanup) or _walk_to(path, opened, cleanup)
+        opened, limits = _open_roots(roots, cleanup), _Limits(hidden)
+        found = _reach(path, opened, limits, cleanup)
+        yield found or _walk_to(path, opened, limits, cleanup)
 
 
 @contextmanager
-def open_folder(path: str, roots: Sequence[str]) -> Iterator[int]:
+def open_folder(
+    path: str, roots: Sequence[str], hidden: HiddenFolders = NOTHING_HIDDEN
+) -> Iterator[int]:
     """Open a folder inside the roots to read it; raises as `Locate` does."""
     with ExitStack() as cleanup:
         roots_opened = _open_roots(roots, cleanup)
-        trail = _Trail(root.identity for root in roots_opened)
+        trail = _Trail((root.identity for root in roots_opened), _Limits(hidden))
         cleanup.callback(trail.close)
         try:
             found = _follow_to_end(path, trail)
@@ -103,12 +110,41 @@ def open_folder(path: str, roots: Sequence[str]) -> Iterator[int]:
         yield trail.fd
 
 
+class _Limits:
+    """What is hidden at this moment."""
+
+    def __init__(self, hidden: HiddenFolders) -> None:
+        self._hidden = hidden
+        self._identities = hidden.everything() if hidden else frozenset()
+
+    def forbid(self, status: os.stat_result) -> bool:
+        """Return whether this file or folder is hidden."""
+        is_device_hidden = self._hidden.is_hidden_device(status.st_dev)
+        return is_device_hidden or identity(status) in self._identities
+
+    def forbid_folder(self, fd: int) -> bool:
+        """Return whether an open folder, or one above it, is hidden."""
+        if not self._hidden:
+            return False
+        with ExitStack() as cleanup:
+            status, above = os.fstat(fd), None
+            while above is None or identity(above) != identity(status):
+                if self.forbid(status):
+                    return True
+                fd = os.open("..", _FOLDER, dir_fd=fd)
+                cleanup.callback(os.close, fd)
+                above, status = status, os.fstat(fd)
+        return False
+
+
 class _Trail:
     """The folders from `/` to where a path has led so far, each opened in the one before it."""
 
-    def __init__(self, roots: Iterable[_Identity]) -> None:
+    def __init__(self, roots: Iterable[Identity], limits: _Limits | None = None) -> None:
         self._roots = frozenset(roots)
-        self._folders: list[tuple[int, _Identity]] = []
+        self._limits = limits
+        self._folders: list[tuple[int, Identity]] = []
+        self._hidden_depth: int | None = None
         self.has_followed_link_inside = False
         self._push(os.open("/", _FOLDER))
 
@@ -117,12 +153,14 @@ class _Trail:
         return self._folders[-1][0]
 
     @property
-    def identity(self) -> _Identity:
+    def identity(self) -> Identity:
         return self._folders[-1][1]
 
     @property
     def is_inside(self) -> bool:
-        return any(identity in self._roots for _, identity in self._folders)
+        if self._hidden_depth is not None:
+            return False
+        return any(each in self._roots for _, each in self._folders)
 
     def look(self, name: str) -> os.stat_result:
         return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
@@ -136,6 +174,8 @@ class _Trail:
         """Return to the previous folder; `..` of the folder itself may be elsewhere by now."""
         if len(self._folders) > 1:
             os.close(self._folders.pop()[0])
+            if self._hidden_depth is not None and len(self._folders) < self._hidden_depth:
+                self._hidden_depth = None
 
     def follow(self, name: str) -> list[str]:
         """Return the components of a link's target, to be walked from the current folder."""
@@ -151,14 +191,17 @@ class _Trail:
 
     def _push(self, fd: int) -> None:
         status = os.fstat(fd)
-        self._folders.append((fd, (status.st_dev, status.st_ino)))
+        self._folders.append((fd, identity(status)))
+        is_hidden = self._limits is not None and self._limits.forbid(status)
+        if is_hidden and self._hidden_depth is None:
+            self._hidden_depth = len(self._folders)
 
 
 @dataclass(frozen=True)
 class _Root:
     components: list[str]
     fd: int
-    identity: _Identity
+    identity: Identity
 
 
 def _open_roots(paths: Sequence[str], cleanup: ExitStack) -> list[_Root]:
@@ -176,8 +219,8 @@ def _open_roots(paths: Sequence[str], cleanup: ExitStack) -> list[_Root]:
     return opened
 
 
-def _walk_to(path: str, roots: Sequence[_Root], cleanup: ExitStack) -> LocatedFile:
-    trail = _Trail(root.identity for root in roots)
+def _walk_to(path: str, roots: Sequence[_Root], limits: _Limits, cleanup: ExitStack) -> LocatedFile:
+    trail = _Trail((root.identity for root in roots), limits)
     cleanup.callback(trail.close)
     try:
         found = _follow_to_end(path, trail)
@@ -188,6 +231,8 @@ def _walk_to(path: str, roots: Sequence[_Root], cleanup: ExitStack) -> LocatedFi
             raise
         raise outside_roots() from error  # and nothing about what is there
     if found is None or not trail.is_inside:
+        raise outside_roots()
+    if found[1] is not None and limits.forbid(found[1]):
         raise outside_roots()
     return LocatedFile(trail.fd, *found)
 
@@ -219,7 +264,9 @@ def _follow_to_end(path: str, trail: _Trail) -> tuple[str, os.stat_result | None
     return None
 
 
-def _reach(path: str, roots: Sequence[_Root], cleanup: ExitStack) -> LocatedFile | None:
+def _reach(
+    path: str, roots: Sequence[_Root], limits: _Limits, cleanup: ExitStack
+) -> LocatedFile | None:
     """Let the kernel walk to the folder of `path`; return None if we have to."""
     components = _components(path)
     for root in roots:
@@ -233,6 +280,8 @@ def _reach(path: str, roots: Sequence[_Root], cleanup: ExitStack) -> LocatedFile
             folder = _openat2("/".join(folders) or ".", _FOLDER, dir_fd=root.fd)
             cleanup.callback(os.close, folder)
             status = _status(name, folder)
+            if limits.forbid_folder(folder) or (status is not None and limits.forbid(status)):
+                continue
             if status is None or not (stat.S_ISLNK(status.st_mode) or stat.S_ISDIR(status.st_mode)):
                 return LocatedFile(folder, name, status)
     return None

@@ -2,12 +2,21 @@
 
 A sandboxed command has the folder as its working directory and sees the programs of this machine,
 read-only. It sees none of the user's files, no network and no other process. bubblewrap isolates it
-if it is installed, else `unshare` where user namespaces are allowed. Where neither works,
-`sandboxed_command` raises an error instead of running the command without isolation.
+if it is installed, else `unshare` where user namespaces are allowed; for root it is the other way
+round. Where neither works, `sandboxed_command` raises an error instead of running the command
+without isolation.
+
+/proc is read-only as a whole: files such as /proc/sys/kernel/core_pattern, by which a program could
+be started outside, ask only for user id 0, not for a right that a sandbox could take away.
+
+Limits: the number of processes, the private memory of each, and the size of a file. The kernel
+exempts user id 0 from the first; its number is limited by the pid namespace, from Linux 6.14 on.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -24,6 +33,9 @@ _SETTINGS = ("/etc/ld.so.cache", "/etc/alternatives", "/etc/ssl", "/etc/passwd",
 _DEVICES = ("null", "zero", "random", "urandom")
 _PROBE_SECONDS = 5.0
 _TMP_BYTES = 64 * 1024 * 1024
+_PROCESSES = 1024
+_LIMITS = (f"--nproc={_PROCESSES}", f"--data={4 << 30}", f"--fsize={1 << 30}", "--core=0")
+_PID_LIMIT_SINCE = (6, 14)  # before, the number would be that of the whole machine
 _ENVIRONMENT = {"HOME": _INSIDE, "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
 
 Build = Callable[[Sequence[str], str], list[str]]
@@ -60,13 +72,15 @@ for device in {devices}; do : > "$root/dev/$device"; mount --bind /dev/$device "
 mount --bind "$sandbox" "$root{inside}"
 mount -t tmpfs -o size={tmp_bytes} none "$root/tmp"
 mount -t proc none "$root/proc"
+{limit_pids}
+mount -o remount,ro,bind,nosuid,nodev,noexec "$root/proc"
 cd "$root"
 pivot_root . .old
 umount -l /.old
 rmdir /.old
 mount -o remount,ro,bind /
 cd {inside}
-exec setpriv --no-new-privs --bounding-set=-all --inh-caps=-all "$@"
+exec prlimit {limits} setpriv --no-new-privs --bounding-set=-all --inh-caps=-all "$@"
 """  # noqa: E501 - a script
 
 
@@ -108,9 +122,11 @@ def _by_bubblewrap(program: str, command: Sequence[str], folder: str) -> list[st
     for part in (*_PROGRAMS, *_SETTINGS):
         options += ["--ro-bind-try", part, part]
     options += ["--proc", "/proc", "--dev", "/dev", "--size", str(_TMP_BYTES), "--tmpfs", "/tmp"]  # noqa: S108 - inside
-    options += ["--bind", folder, _INSIDE, "--remount-ro", "/dev", "--remount-ro", "/"]
+    options += ["--bind", folder, _INSIDE]
+    options += ["--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/"]
     # Not `--clearenv`: bubblewrap's own process would still show the environment it was given.
-    return [*_clean(), *options, "--chdir", _INSIDE, "--", *command]
+    limited = ["prlimit", *_LIMITS, *command]
+    return [*_clean(), *options, "--chdir", _INSIDE, "--", *limited]
 
 
 def _by_unshare(program: str, command: Sequence[str], folder: str) -> list[str]:
@@ -120,10 +136,27 @@ def _by_unshare(program: str, command: Sequence[str], folder: str) -> list[str]:
         devices=" ".join(_DEVICES),
         inside=_INSIDE,
         tmp_bytes=_TMP_BYTES,
+        limits=" ".join(_LIMITS),
+        limit_pids=_limit_pids(os.uname().release),
     )
     options = ["--user", "--map-root-user", "--mount", "--net", "--pid", "--ipc", "--uts", "--fork"]
     shell = ["/bin/sh", "-c", script, "sandbox", folder]
     return [*_clean(), program, *options, "--kill-child", *shell, *_clean(), *command]
+
+
+def _limit_pids(release: str) -> str:
+    """Return the line of the script that limits the processes of its pid namespace."""
+    found = re.match(r"(\d+)\.(\d+)", release)
+    if found is None or (int(found[1]), int(found[2])) < _PID_LIMIT_SINCE:
+        return ""
+    return f'echo {_PROCESSES} > "$root/proc/sys/kernel/pid_max"'
+
+
+WAYS: list[tuple[str, Callable[[str, Sequence[str], str], list[str]]]] = [
+    ("bwrap", _by_bubblewrap),
+    ("unshare", _by_unshare),
+]
+"""The programs that can isolate a command, the preferred one first."""
 
 
 def _clean() -> list[str]:
@@ -134,7 +167,7 @@ def _clean() -> list[str]:
 @cache
 def _find_isolation() -> Build | None:
     """Return the way in which this machine can isolate a command, found by trying."""
-    for name, build in (("bwrap", _by_bubblewrap), ("unshare", _by_unshare)):
+    for name, build in reversed(WAYS) if os.geteuid() == 0 else WAYS:
         program = shutil.which(name)
         if program is not None and _works(way := partial(build, program)):
             return way

@@ -42,12 +42,15 @@ from pathlib import Path
 from typing import Any, Self
 
 import anyio
+from anyio import to_thread
 from anyio.abc import Process, TaskGroup
 from msgspec import UNSET, UnsetType
 from typing_extensions import override
 
 from quarterdeck.acp import schema
-from quarterdeck.errors import AgentNotFound
+from quarterdeck.errors import AgentNotFound, ConfinementUnavailable
+from quarterdeck.machine.confinement import UNCONFINED, ConfinedStart
+from quarterdeck.machine.hidden import NOTHING_HIDDEN, HiddenFolders
 from quarterdeck.machine.processes import guarded_command
 from quarterdeck.protocol.terminal_output import TailBuffer
 from quarterdeck.wire import INTERNAL_ERROR, INVALID_PARAMS, background_tasks, rpc_error
@@ -124,6 +127,8 @@ class DefaultTerminalHandler(anyio.AsyncContextManagerMixin):
         emit: called with output; `send_output_to` may set it later.
         environ: what commands inherit; by default the environment of this process.
         shell: runs command lines that are not a program; None rejects them.
+        hidden: folders that no command may start in.
+        confine: returns how to start the commands of a session; it may block for a moment.
     """
 
     def __init__(
@@ -132,8 +137,12 @@ class DefaultTerminalHandler(anyio.AsyncContextManagerMixin):
         *,
         environ: Mapping[str, str] | None = None,
         shell: Sequence[str] | None = DEFAULT_SHELL,
+        hidden: HiddenFolders = NOTHING_HIDDEN,
+        confine: Callable[[str], ConfinedStart] | None = None,
     ) -> None:
         self._emit = emit
+        self._hidden = hidden
+        self._confine = confine
         self._environ = environ
         self._shell = shell
         self._terminals: dict[str, _Terminal] = {}
@@ -168,7 +177,7 @@ class DefaultTerminalHandler(anyio.AsyncContextManagerMixin):
             raise rpc_error(INTERNAL_ERROR, "the terminal handler is not open")
         self._make_room(session_id)
         tasks = self._tasks
-        process, output_fd = await self._start(request)
+        process, output_fd = await self._start(session_id, request)
         if self._tasks is not tasks:  # closed meanwhile
             await _discard(process, output_fd)
             raise rpc_error(INTERNAL_ERROR, "the terminal handler is not open")
@@ -224,13 +233,20 @@ class DefaultTerminalHandler(anyio.AsyncContextManagerMixin):
         sentence = f"{_MAX_TERMINALS} terminals are running already; release one first"
         raise rpc_error(INVALID_PARAMS, sentence)
 
-    async def _start(self, request: schema.CreateTerminalRequest) -> tuple[Process, int]:
+    async def _start(
+        self, session_id: str, request: schema.CreateTerminalRequest
+    ) -> tuple[Process, int]:
         env = dict(os.environ if self._environ is None else self._environ)
         env |= {variable.name: variable.value for variable in request.env or ()}
         cwd = _folder(request.cwd)
+        if self._hidden and self._hidden.contains(cwd or os.curdir):
+            raise rpc_error(INVALID_PARAMS, "cwd is a folder of the hub; use one of the session's")
         try:
-            command = self._command(request, env, cwd)
+            start = await self._confined_start(session_id)
+            command = self._command(request, env, cwd, start)
             return await _start_process(command, env, cwd)
+        except ConfinementUnavailable as error:
+            raise rpc_error(INVALID_PARAMS, f"cannot start {request.command!r}: {error}") from error
         except AgentNotFound as error:
             sentence = f"cannot start {request.command!r}: {error.reason}"
             raise rpc_error(INVALID_PARAMS, sentence) from error
@@ -240,16 +256,26 @@ class DefaultTerminalHandler(anyio.AsyncContextManagerMixin):
                 INVALID_PARAMS, f"cannot start {request.command!r}: {reason}"
             ) from error
 
+    async def _confined_start(self, session_id: str) -> ConfinedStart:
+        if self._confine is None:
+            return UNCONFINED
+        return await to_thread.run_sync(self._confine, session_id)
+
     def _command(
-        self, request: schema.CreateTerminalRequest, env: Mapping[str, str], cwd: str | None
+        self,
+        request: schema.CreateTerminalRequest,
+        env: Mapping[str, str],
+        cwd: str | None,
+        start: ConfinedStart,
     ) -> list[str]:
         command = [request.command, *(request.args or ())]
         try:
-            return guarded_command(command, env=env, cwd=cwd)
+            return guarded_command(command, env=env, cwd=cwd, start=start)
         except AgentNotFound:
             if self._shell is None or request.args or not _is_command_line(request.command):
                 raise
-            return guarded_command([*self._shell, request.command], env=env, cwd=cwd)
+            line = [*self._shell, request.command]
+            return guarded_command(line, env=env, cwd=cwd, start=start)
 
     async def _release(self, terminals: Sequence[_Terminal]) -> None:
         """Forget terminals at once, kill them all, and wait a moment for each to end."""

@@ -5,13 +5,17 @@ the permission policies of the Agent Context Protocol.
 """
 
 from quarterdeck.policy.call import Call, Reading
+from quarterdeck.policy.call_risk import assess_risk
 from quarterdeck.policy.command_line import CommandLine, read_command, read_commands
+from quarterdeck.policy.command_rules import words_to_spell
 from quarterdeck.policy.decision import Decision, DecisionKind, decide
 from quarterdeck.policy.globs import plain_path, relative_path
+from quarterdeck.policy.inputs import is_text_key, joined_words
 from quarterdeck.policy.naming import NamedCall, read_call
-from quarterdeck.policy.risk import Risk, assess_risk, git_parts, risk_of_call
+from quarterdeck.policy.risk import Risk, git_parts, risk_of_call
 from quarterdeck.policy.rules import Policy, Rule, policy_of
 from quarterdeck.policy.simple_command import SimpleCommand
+from quarterdeck.policy.strict_reading import obstacle_of
 from quarterdeck.policy.tools import (
     PATH_KEYS,
     categorize_call,
@@ -51,6 +55,9 @@ __all__ = [
     "decide",
     "describe_tool_call",
     "git_parts",
+    "is_text_key",
+    "joined_words",
+    "obstacle_of",
     "plain_path",
     "policy_of",
     "read_call",
@@ -60,4 +67,5 @@ __all__ = [
     "risk_of_call",
     "text_of",
     "unwrapped",
+    "words_to_spell",
 ]

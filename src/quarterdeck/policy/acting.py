@@ -7,6 +7,7 @@ pattern allows a command only if it spells each of its acting words.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
@@ -18,6 +19,8 @@ from quarterdeck.policy.harmless import is_harmless_assignment
 
 ActingWord: TypeAlias = tuple[str, ...]
 """The spellings of one word that acts; a pattern has to contain one of them."""
+_At: TypeAlias = tuple[int, ActingWord]
+"""A word that acts, with its position in the command."""
 
 _VERSION: Final = re.compile(r"[0-9][0-9.]*$")
 _VARIABLE: Final = re.compile(r"([A-Za-z_.][\w.-]*)[:+?]?=", re.ASCII)
@@ -82,69 +85,95 @@ def canonical_program(program: str) -> str:
     return SAME.get(name, name)
 
 
+_PARENT: Final = re.compile(r"(?:^|[^\w.]|^-\w)\.\.(?:/|$)")
+"""A word that leaves a folder: `cat src/*` does not mean `cat src/../../etc/passwd`."""
+
+
 def acting_words(words: Sequence[str], *, has_open_word: bool = False) -> list[ActingWord]:
     """Return the words of a command that act; those of a program that it carries, too."""
-    return list(_found(words, has_open_word=has_open_word, carried=0))
+    found = dict.fromkeys(_found(words, 0, 0))  # a word that two entries list counts once
+    acting = [spellings for _, spellings in found]
+    acting += [(word, "..") for word in words[1:] if _PARENT.search(word)]
+    if has_open_word and _has_entry(words):
+        acting.append(_ANY_OPTION)
+    return acting
 
 
-def _found(words: Sequence[str], *, has_open_word: bool, carried: int) -> Iterator[ActingWord]:
+def _has_entry(words: Sequence[str]) -> bool:
+    """Return whether a program, or one that it may carry, has options that act."""
+    program = canonical_program(words[0])
+    return program in ACTING or program in _SCRIPTS or program in CARRIERS
+
+
+def _found(words: Sequence[str], start: int, carried: int) -> Iterator[_At]:
+    """Yield acting words with their positions; `words` begins at the position `start`."""
     program = canonical_program(words[0])
     arguments = words[1:]
     entry = _entry(program)
     if entry is not None:
-        yield from _of_entry(entry, arguments)
-        if has_open_word:
-            yield _ANY_OPTION
-        yield from _of_subcommands(program, arguments)
+        yield from _of_entry(entry, arguments, start + 1)
+        yield from _of_subcommands(program, arguments, start + 1)
     scripts = _SCRIPTS.get(program)
     if scripts is not None:
-        yield from scripts(arguments)
+        yield from ((start, (script,)) for script in scripts(arguments))
     if program in CARRIERS:
-        yield from _of_carried(arguments, has_open_word=has_open_word, carried=carried)
+        yield from _of_carried(arguments, start + 1, carried)
 
 
-def _of_subcommands(program: str, arguments: Sequence[str]) -> Iterator[ActingWord]:
+def _of_subcommands(program: str, arguments: Sequence[str], start: int) -> Iterator[_At]:
     seen: set[str] = set()
     for position, word in enumerate(arguments):
         if word in seen or word.startswith("-"):
             continue
         seen.add(word)
-        if f"{program} {word}" in ACTING:
-            entry = _entry(f"{program} {word}")
-            if entry is not None:
-                yield from _of_entry(entry, arguments[position + 1 :])
+        entry = _entry(f"{program} {word}") if f"{program} {word}" in ACTING else None
+        if entry is not None:
+            yield from _of_entry(entry, arguments[position + 1 :], start + position + 1)
 
 
-def _of_carried(
-    arguments: Sequence[str], *, has_open_word: bool, carried: int
-) -> Iterator[ActingWord]:
+def _of_carried(arguments: Sequence[str], start: int, carried: int) -> Iterator[_At]:
     for position, word in enumerate(arguments):
-        name = canonical_program(word) if word and not word.startswith("-") else ""
+        bare = word.removeprefix("-m")  # `python -mpytest`
+        name = canonical_program(bare) if bare and not bare.startswith("-") else ""
         if name in ACTING or name in _SCRIPTS or name in CARRIERS:
             if carried >= _MOST_CARRIED:
-                yield _ANY_OPTION
+                yield start, _ANY_OPTION
             else:
-                inner = arguments[position:]
-                yield from _found(inner, has_open_word=has_open_word, carried=carried + 1)
+                inner = (bare, *arguments[position + 1 :])
+                yield from _found(inner, start + position, carried + 1)
             return
 
 
-def _of_entry(entry: _Entry, arguments: Sequence[str]) -> Iterator[ActingWord]:
+def _of_entry(entry: _Entry, arguments: Sequence[str], start: int) -> Iterator[_At]:
     is_shelled = "shelled" in entry.flags
     if "bundle" in entry.flags and arguments and not arguments[0].startswith("-"):
-        yield from _of_letters(entry, "-" + arguments[0], shown=arguments[0])
-    has_ended = False
-    for word in arguments:
+        bundle = _of_letters(entry, "-" + arguments[0], shown=arguments[0])
+        yield from ((start, each) for each in bundle)
+    has_ended = is_value = may_be_value = False
+    for position, word in enumerate(arguments, start):
         if is_shelled and _SHELLED.search(word) is not None:
-            yield (word,)
-        if has_ended:
-            continue
-        if word == "--" and "always" not in entry.flags:
+            yield position, (word,)
+        if has_ended or is_value:
+            is_value = False
+        elif word == "--" and "always" not in entry.flags:
             has_ended = True
         elif word.startswith("-") and len(word) > 1:
-            yield from _of_option(entry, word)
+            yield from ((position, each) for each in _of_option(entry, word))
+            is_value = "before" in entry.flags and _wants_value(entry, word)
+            may_be_value = word.startswith("--") and "=" not in word
         else:
-            yield from _of_operand(entry, word)
+            yield from ((position, each) for each in _of_operand(entry, word))
+            has_ended = "before" in entry.flags and not may_be_value
+            may_be_value = False
+
+
+def _wants_value(entry: _Entry, word: str) -> bool:
+    """Return whether the next word is the value of an option."""
+    return (
+        not word.startswith("--")
+        and word[-1] in entry.valued
+        and not (set(word[1:-1]) & set(entry.valued))
+    )
 
 
 def _of_operand(entry: _Entry, word: str) -> Iterator[ActingWord]:
@@ -205,7 +234,7 @@ _AWK_ACTS: Final = re.compile(r"system|getline|close|fflush|[|>@`]|-i|load|inclu
 _LONGEST_SCRIPT: Final = 500
 
 
-def _of_sed(arguments: Sequence[str]) -> Iterator[ActingWord]:
+def _of_sed(arguments: Sequence[str]) -> Iterator[str]:
     """Yield scripts that may write files or run programs: all but the usual commands."""
     scripts, operands = _scripts_and_operands(arguments, ("--expression", "e"))
     if not scripts:
@@ -213,17 +242,17 @@ def _of_sed(arguments: Sequence[str]) -> Iterator[ActingWord]:
     for script in scripts:
         steps = script.split(";") if ";" in script else [script]
         if len(script) > _LONGEST_SCRIPT or not all(map(_SED_SCRIPT.fullmatch, steps)):
-            yield (script,)
+            yield script
 
 
-def _of_awk(arguments: Sequence[str]) -> Iterator[ActingWord]:
+def _of_awk(arguments: Sequence[str]) -> Iterator[str]:
     """Yield programs that may write files or run programs."""
     scripts, operands = _scripts_and_operands(arguments, ("--source", "e"), valued="Fv")
     if not scripts:
         scripts = operands[:1]
     for script in scripts:
         if _AWK_ACTS.search(script) is not None:
-            yield (script,)
+            yield script
 
 
 def _scripts_and_operands(
@@ -264,15 +293,25 @@ def _literal_pieces(pattern: str) -> tuple[str, ...]:
     return tuple(_WILDCARD.split(pattern))
 
 
-def spells(pattern: str, acting: ActingWord) -> bool:
-    """Return whether the literal text of a pattern contains one of the spellings of a word."""
-    for piece in _literal_pieces(pattern):
+def spells(pattern: str, acting: Sequence[ActingWord]) -> bool:
+    """Return whether the literal text of a pattern contains each word, as often as it is there.
+
+    `find * -exec ls*` allows one `-exec`, not two.
+    """
+    pieces = _literal_pieces(pattern)
+    return all(_times(pieces, each) >= count for each, count in Counter(acting).items())
+
+
+def _times(pieces: Sequence[str], acting: ActingWord) -> int:
+    """Count where a pattern contains one of the spellings of a word."""
+    found: set[tuple[int, int]] = set()
+    for number, piece in enumerate(pieces):
         for spelling in acting:
             at = piece.find(spelling)
             while spelling and at >= 0:
                 end = at + len(spelling)
                 before, after = piece[at - 1 : at], piece[end : end + 1]
                 if before in ("", " ") and not (after.isalnum() or after in ("-", "_")):
-                    return True
+                    found.add((number, at))
                 at = piece.find(spelling, at + 1)
-    return False
+    return len(found)

@@ -21,6 +21,7 @@ then applies to the words behind the subcommand. What an entry may contain:
 | `ext::`      | any word that begins with this text; it ends in `:` or `,`                        |
 | `%dashes`    | one dash or several: `-script-shell` is `--script-shell`                          |
 | `%exact`     | the same, and options are never abbreviated                                       |
+| `%before`    | options come before the first operand: what follows belongs to another program   |
 | `%bundle`    | the first word is a cluster of letters without a dash, as in `tar xf`             |
 | `%always`    | `--` does not end the options                                                     |
 | `%shelled`   | arguments reach a shell: they must not contain what it expands                    |
@@ -97,10 +98,10 @@ ACTING: Final[Mapping[str, str]] = {
     "mv": "--target-directory -t",
     # ---- programs that run others
     "env": "-S -C -u -i --split-string --chdir --unset --ignore-environment --argv0 =",
-    "xargs": "-a -I --arg-file --process-slot-var --open-tty ~nPLdEs",
+    "xargs": "-a --arg-file --process-slot-var --open-tty ~nPLdEsI %before",
     "parallel": "--arg-file -a --joblog --results --sshlogin -S --tmpdir --profile -J",
-    "watch": "-x --exec",
-    "time": "-o -a --output --append ~f",
+    "watch": "-x --exec ~n %before",
+    "time": "-o -a -p --output --append ~f %before",
     "script": "-c --command -O -B -T --log-out --log-io --log-timing",
     "strace": "-o -E --output",
     "ltrace": "-o -F --output",
@@ -117,20 +118,28 @@ ACTING: Final[Mapping[str, str]] = {
         --dump-header --cookie-jar --output-dir --create-dirs --trace --trace-ascii --stderr
         --netrc-file --unix-socket --proxy -x --preproxy --doh-url --libcurl --etag-save --hsts
         --alt-svc --data-binary --data --data-raw --data-urlencode --form -F -d --json -b --cookie
-        --remote-header-name -J --quote -Q --engine --cert -E --key --write-out
-        ~AHmrsuXwyYzCPt +proto +progress-bar +http1.1 +http2 +compressed""",
+        --remote-header-name -J --quote -Q --expand-output --expand-config --expand-data
+        --expand-upload-file --ssl-sessions --engine --cert -E --key --write-out
+        -w ~AHmruXyYzCPt +proto +progress-bar +http1.1 +http2 +compressed""",
     "wget": """-O -o -a -P -i -e --output-document --output-file --append-output --directory-prefix
         --input-file --execute --config --use-askpass --post-data --post-file --body-file
         --save-cookies --warc-file --rejected-log -x --force-directories --recursive -r -m --mirror
         --use-server-timestamps ~tTwQUA""",
     "nc": "-e -c -l --exec --sh-exec --lua-exec ~wpsiqx",
+    # ---- commands of shells
+    "printf": "-v",
+    "command": "-p %before",
+    "print": "-v -z -s -S",
     # ---- git
     "git": """-c -C -p --paginate --config-env --exec-path --git-dir --work-tree --namespace
         --super-prefix --attr-source --upload-pack
         difftool mergetool filter-branch filter-repo config daemon instaweb web--browse
         send-email credential fast-import shell upload-pack receive-pack upload-archive hook gui
         citool gitk for-each-repo maintenance fsmonitor--daemon remote-ext remote-fd svn p4
-        cvsserver cvsimport archimport request-pull imap-send http-backend bugreport""",
+        cvsserver cvsimport archimport request-pull imap-send http-backend bugreport
+        merge-index merge-one-file credential-store credential-cache fast-export index-pack mailinfo
+        mailsplit checkout-index send-pack fetch-pack http-push http-fetch cvsexportcommit
+        interpret-trailers unpack-file mergetool--lib difftool--helper %before""",
     "git diff": "--output --ext-diff -O --textconv --no-index",
     "git log": "--output --ext-diff -O --textconv ~nGSL",
     "git show": "--output --ext-diff -O --textconv ~nGSL",
@@ -189,8 +198,8 @@ ACTING: Final[Mapping[str, str]] = {
     "bun": f"""{_PACKAGE_SCRIPTS} -e --eval -p --print -r --preload --require --bunfile --outdir
         --outfile --compile --import --cwd""",
     "npx": "-c --call --shell --node-options --prefix -p --package --registry --userconfig %dashes"
-    " %shelled",
-    "bunx": "-p --package %shelled",
+    " ~w %shelled %before",
+    "bunx": "-p --package %shelled %before",
     "pip": """--target -t --prefix --root --src --index-url -i --extra-index-url --find-links -f
         --config-settings -C --global-option --build-option --install-option --python --log
         --editable -e --requirement-file --trusted-host --proxy --cache-dir config ~rc""",
@@ -203,11 +212,10 @@ ACTING: Final[Mapping[str, str]] = {
     "poetry": "--directory -C --project -P source publish config self",
     "bundle": "config --gemfile --path open",
     "gem": "--source -s push --install-dir -i --config-file -e --extensions",
-    "cargo": "--config --manifest-path -C -Z install publish login owner yank fix +",
+    "cargo": "--config --manifest-path -C -Z install publish login owner yank fix rustc +",
     "cargo run": "--target-dir --artifact-dir",
     "cargo build": "--target-dir --artifact-dir --out-dir",
     "cargo test": "--target-dir",
-    "cargo rustc": "-C --",
     "cargo clippy": "--fix",
     "cargo doc": "--open --target-dir",
     "rustc": "-o -C --codegen --out-dir --sysroot -L -l --emit -Z --extern",
@@ -270,8 +278,8 @@ ACTING: Final[Mapping[str, str]] = {
     "ansible": "-m -a -e -i --module-name --args --extra-vars --inventory --module-path -M",
     "aws": "--endpoint-url --profile --cli-input-json rm delete-object delete-bucket configure",
     # ---- languages
-    "python": "-c -i --check-hash-based-pycs -",
-    "pypy": "-c -i -",
+    "python": "-c -i - --check-hash-based-pycs ~WXm %before",
+    "pypy": "-c -i - ~WXm %before",
     "ipython": "-c -i --ext --profile-dir",
     "node": """-e -p -r -i --eval --print --require --import --loader --experimental-loader
         --env-file --interactive --inspect-brk --inspect --openssl-config --diagnostic-dir
@@ -284,7 +292,7 @@ ACTING: Final[Mapping[str, str]] = {
     "ts-node": "-e -p -r -i -C -P --eval --print --require --interactive --compiler --project"
     " --cwd",
     "tsx": "-e --eval -p --print -r --require --import --tsconfig --env-file",
-    "perl": "-e -E -i -M -m -I -d -x -n -p -",
+    "perl": "-e -E -i -M -m -I -d -x -n -p - %before",
     "ruby": "-e -i -r -I -C -x -n -p -S -",
     "php": "-r -B -R -E -F -d -c -S -z -a -",
     "lua": "-e -l -i -",
@@ -313,16 +321,16 @@ ACTING: Final[Mapping[str, str]] = {
     "redis-cli": "--eval --rdb --pipe",
     # ---- tests and linters
     "pytest": """-p -c -o --rootdir --confcutdir --basetemp --pastebin --override-ini --config-file
-        --pdbcls --junitxml --junit-xml --log-file --debug --cov-report --cov-config --import-mode
+        --pdbcls --junitxml --junit-xml --log-file --debug --cov-config --import-mode
         --cache-clear --result-log --html --profile-svg +co +cov ~kmrWn""",
     "jest": """--config -c --globalSetup --globalTeardown --setupFiles --setupFilesAfterEnv
         --testRunner --transform --resolver --reporters --runner --testEnvironment --rootDir
         --outputFile --coverageDirectory --cacheDirectory --preset --moduleLoader --snapshotResolver
         --testResultsProcessor --testSequencer --watchPlugins --filter --dependencyExtractor
-        --haste --globals --prettierPath --projects --roots ~tow""",
+        --haste --globals --prettierPath --projects --roots +coverage ~tow""",
     "vitest": """--config -c --root -r --dir --globalSetup --reporter --outputFile --environment
         --browser --coverage.reportsDirectory --api --open --ui --execArgv --pool --runner
-        --snapshotEnvironment ~t""",
+        --snapshotEnvironment +coverage ~t""",
     "mocha": """-r --require --import --config --package --opts --reporter -R --ui -u --file
         --loader --node-option -n --extension --reporter-option -O ~fgtCs""",
     "playwright": "--config -c --output --browser --reporter --ui-host install ~gjx",
@@ -347,7 +355,7 @@ ACTING: Final[Mapping[str, str]] = {
     "hyperfine": "--prepare --setup --cleanup --export-json --export-csv"
     " --export-markdown --shell -S -p -s -c",
     # ---- shells
-    "sh": "-c -i -o --rcfile --init-file --command - +O +o",
+    "sh": "-c -i -o -C --rcfile --init-file --init-command --command - + ~O %before",
 }
 SAME: Final[Mapping[str, str]] = {
     alias: program
@@ -373,7 +381,8 @@ SAME: Final[Mapping[str, str]] = {
 }
 """Programs that take the options of another one."""
 CARRIERS: Final = names(
-    """uv uvx poetry pipenv pdm hatch rye conda mamba micromamba mise asdf direnv nix nix-shell
+    """python pypy uv uvx poetry
+    pipenv pdm hatch rye conda mamba micromamba mise asdf direnv nix nix-shell
     devbox npx bunx pnpx pnpm yarn bun npm dotenv dotenvx cross-env bundle rbenv pyenv nvm
     volta opam stack cabal doppler op infisical vault xvfb-run dbus-run-session docker podman
     kubectl docker-compose ssh winpty arch setarch rlwrap unbuffer chronic gosu su-exec tini

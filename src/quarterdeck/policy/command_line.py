@@ -187,7 +187,8 @@ class _Reader:
             character = text[self._at]
             if character == until and not self._groups:
                 break
-            self._step()
+            if not self._step():
+                break
             self._at = start = self._at + 1
             action = _ACTIONS.get(character)
             if action is None:
@@ -210,12 +211,14 @@ class _Reader:
             self._at += 1
             self._expanding(self._text[self._at - 1], quotes="")
 
-    def _step(self) -> None:
-        """Count a step; after the last one, the rest of the text is not read."""
+    def _step(self) -> bool:
+        """Count a step; return whether it may be taken. If not, the rest is not read."""
         self._budget.steps -= 1
-        if self._budget.steps < 0:
-            self.is_complete = False
-            self._at = len(self._text)
+        if self._budget.steps >= 0:
+            return True
+        self.is_complete = False
+        self._at = len(self._text)
+        return False
 
     # ---- words ---------------------------------------------------------------------------
 
@@ -245,7 +248,8 @@ class _Reader:
 
     def _expanding(self, character: str, *, quotes: str) -> None:
         """Read a character where only `$`, backquotes and backslashes are special."""
-        self._step()
+        if not self._step():
+            return
         if character == "\\":
             self._escape(special="$`\\\n" + quotes)
         elif character == "$":
@@ -406,8 +410,7 @@ class _Reader:
 
     def _heredoc_line(self, is_indented: bool, is_quoted: bool) -> str | None:  # noqa: FBT001
         """Return the next line of a here-document; None at the end of the text."""
-        self._step()
-        if self._at >= len(self._text):
+        if not self._step() or self._at >= len(self._text):
             return None
         pattern = r"[^\n]*" if is_quoted else r"(?:[^\\\n]|\\.|\\$)*"
         found = re.compile(pattern, re.DOTALL).match(self._text, self._at)

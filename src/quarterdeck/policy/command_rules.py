@@ -28,7 +28,7 @@ from quarterdeck.policy.command_line import CommandLine
 from quarterdeck.policy.globs import CommandPattern, command_pattern, matches_text, relative_path
 from quarterdeck.policy.harmless import is_harmless_assignment, without_wrapper
 from quarterdeck.policy.simple_command import SHELLS, SimpleCommand, names, program_of
-from quarterdeck.policy.strict_reading import read_strictly
+from quarterdeck.policy.strict_reading import KEYWORDS, read_strictly
 from quarterdeck.policy.wrappers import (
     all_commands,
     inner_commands,
@@ -43,11 +43,12 @@ WriteCheck: TypeAlias = Callable[[Sequence[str]], bool]
 """Whether a rule allows, or denies, writing to some files."""
 
 _PROGRAM: Final = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+-]*|\[|:")
+_ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
 _SPELLED_WHOLE: Final = names(
-    """. source alias unalias export unset set shopt setopt unsetopt emulate enable disable hash
-    unhash rehash trap autoload functions zmodload zstyle zle zcompile zparseopts vared sched
-    bindkey bind compgen complete compopt mapfile readarray history fc umask ulimit popd dirs
-    global chroot nsenter unshare"""
+    """. source read getopts alias unalias export unset set shopt setopt unsetopt emulate enable
+    disable hash unhash rehash trap autoload functions zmodload zstyle zle zcompile zparseopts
+    vared sched bindkey bind compgen complete compopt mapfile readarray history fc umask
+    ulimit popd dirs global chroot nsenter unshare"""
 )
 _MOVES: Final = frozenset({"cd", "pushd", "chdir"})
 _FEEDERS: Final = frozenset({"xargs", "parallel"})
@@ -58,6 +59,8 @@ _INTERPRETERS: Final = names(
 _RUN_INPUT: Final = names("""psql mysql sqlite3 ed ex ssh at batch gdb ftp sftp su""")
 """Programs that run commands of their input, whatever their arguments are."""
 _NO_FILE: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
+_WRITES_OPERANDS: Final = {"tee": 0, "uniq": 1, "xxd": 1}
+"""Programs that write to their arguments, from this one on: `uniq a b` writes `b`."""
 _UNSEEN: Final = "\x00"
 """Stands for arguments that a command gets when it runs."""
 _DEEPEST: Final = 4  # programs that run each other
@@ -134,9 +137,15 @@ class _Judge:
         words = command.words
         if depth > _DEEPEST or _PROGRAM.fullmatch(words[0]) is None:
             return False
+        if words[0] in KEYWORDS and words[0] != "time":
+            return False
         written = (*command.writes, *_operands_written(command))
         if written and not self._may_write(written):
             return False
+        if any(".." in path.split("/") for path in written):
+            return False  # behind a link it may lead anywhere
+        if words[0] == "export" and words[1:] and all(map(is_harmless_assignment, words[1:])):
+            return True
         inner = without_wrapper(words)
         if inner is not None and self.allows(_with_words(command, inner), depth + 1):
             return True
@@ -158,7 +167,7 @@ class _Judge:
         acting = acting_words(command.words, has_open_word=command.has_open_word)
         inside = list(_commands_inside(command)) if may_run_another(command) else ()
         return any(
-            all(spells(pattern.text, each) for each in acting)
+            spells(pattern.text, acting)
             and all(self._allows_inner(pattern, inner, depth) for inner in inside)
             for pattern in matching
         )
@@ -170,10 +179,13 @@ class _Judge:
         if inner is None or inner.is_dynamic:
             return False
         words = tuple(word for word in inner.words if word != _UNSEEN)
-        if spells(pattern.text, (words[0],)):
-            acting = acting_words(words, has_open_word=inner.has_open_word)
-            return all(spells(pattern.text, each) for each in acting)
-        return self.allows(inner, depth + 1)
+        if depth > _DEEPEST or not spells(pattern.text, [(words[0],)]):
+            return self.allows(inner, depth + 1)
+        acting = acting_words(words, has_open_word=inner.has_open_word)
+        deeper = _commands_inside(inner) if may_run_another(inner) else ()
+        return spells(pattern.text, acting) and all(
+            self._allows_inner(pattern, each, depth + 1) for each in deeper
+        )
 
     def _stays(self, command: SimpleCommand) -> bool:
         """Return whether a change of folder stays in the workspace."""
@@ -210,12 +222,21 @@ def _assigns(pattern: CommandPattern, command: SimpleCommand) -> bool:
     return pattern.assignments.issuperset(others) and pattern.assignments <= given
 
 
-def _operands_written(command: SimpleCommand) -> Iterator[str]:
-    """Yield the files that a command writes because they are its arguments."""
-    if program_of(command) == "tee":
-        for word in command.words[1:]:
-            if not word.startswith("-") and word not in _NO_FILE:
-                yield word
+def _operands_written(command: SimpleCommand) -> Sequence[str]:
+    """Return the files that a command writes because they are its arguments."""
+    first = _WRITES_OPERANDS.get(program_of(command))
+    if first is None:
+        return ()
+    words = command.words[1:]
+    operands: list[str] = []
+    has_ended = False
+    for word in words:
+        if has_ended or word == "-" or not word.startswith("-"):
+            is_value = bool(first) and word.isdecimal()  # of an option
+            operands += [] if is_value else [word]
+            has_ended = has_ended or (bool(first) and not is_value)
+        has_ended = has_ended or word == "--"
+    return [each for each in operands[first:] if each not in _NO_FILE]
 
 
 def _runs_input(command: SimpleCommand) -> bool:
@@ -242,10 +263,24 @@ def _commands_inside(command: SimpleCommand) -> Iterator[SimpleCommand | None]:
         yield from [None] if understood is None else understood
         return
     for inner in inner_commands(program, arguments):
-        if inner.words and program in _FEEDERS:
+        before = arguments[: len(arguments) - len(inner.words)]
+        assigned = [each for each in before if _ASSIGNMENT.match(each)]
+        if not inner.words or not all(map(is_harmless_assignment, assigned)):
+            yield None
+        elif program in _FEEDERS:
             yield SimpleCommand((*inner.words, _UNSEEN), has_open_word=True)
         else:
-            yield inner if inner.words else None
+            yield inner
+
+
+def words_to_spell(line: CommandLine) -> list[str]:
+    """Return the words of a line that act: a pattern allows them only if it spells them."""
+    found = [
+        acting[0] if acting else "a glob that may become an option"
+        for command in line.understood or ()
+        for acting in acting_words(command.words, has_open_word=command.has_open_word)
+    ]
+    return list(dict.fromkeys(found))
 
 
 # ---- deny ------------------------------------------------------------------------------------

@@ -3,24 +3,30 @@
 The rules that apply to the session are merged by what they decide, because the commands of one line
 may match different rules. Rules that deny are checked first. A call that may match one of them but
 cannot be read completely is never allowed. Otherwise a rule that allows decides, or a person.
+
+A call may be of several kinds at once: a command with a URL beside it. Rules have to allow all of
+them, and one that is denied is enough.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePosixPath
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from msgspec.structs import replace
 
 from quarterdeck.policy.call import Call, Reading
+from quarterdeck.policy.globs import relative_path
 from quarterdeck.policy.rules import KINDS, Denial, Policy, Rule
 from quarterdeck.policy.types import Patterns
 
 DecisionKind: TypeAlias = Literal["allow", "deny", "ask"]
 _NamedRule: TypeAlias = tuple[Rule, str]
+_MOST_NAMED: Final = 3  # keys in a reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +47,7 @@ def decide(policy: Policy, call: Call, *, workspace: str, agent: str | None = No
 
     `agent` is the name under which the session's agent is configured: a rule may be limited to one.
     """
-    reading = call.reading
+    reading = _in_workspace(call.reading, workspace)
     applying = [
         (rule, rule.name or f"rule {number}")
         for number, rule in enumerate(policy.rule, 1)
@@ -53,7 +59,8 @@ def decide(policy: Policy, call: Call, *, workspace: str, agent: str | None = No
     if denial == "deny":
         alone = [name for rule, name in denying if _denies(rule, reading, workspace) == "deny"]
         return _decision("deny", alone, denying, reading)
-    if denial is None and _allows(_merged(tuple(allowing)), reading, workspace):
+    is_allowed = reading.is_whole and _allows(_merged(tuple(allowing)), reading, workspace)
+    if denial is None and is_allowed:
         alone = [name for rule, name in allowing if _allows(rule, reading, workspace)]
         return _decision("allow", alone, allowing, reading)
     return Decision(decision="ask", rule=None, reading=reading, reason=_why_ask(denial, reading))
@@ -80,18 +87,50 @@ def _denies(rule: Rule, reading: Reading, workspace: str) -> Denial | None:
 
 
 def _allows(rule: Rule, reading: Reading, workspace: str) -> bool:
-    kinds = [kind for kind in KINDS.values() if kind.applies(reading)]
-    return any(kind.allows(rule, reading, workspace) for kind in kinds)
+    """Return whether a rule allows every kind of which the call is."""
+    allowed = {
+        name: kind.allows(rule, reading, workspace)
+        for name, kind in KINDS.items()
+        if kind.applies(reading)
+    }
+    if reading.is_search and reading.is_read and not reading.is_fetch:
+        # Searching files is a read and a search: either allows it.
+        allowed["reads"] = allowed["searches"] = allowed["reads"] or allowed["searches"]
+    return bool(allowed) and all(allowed.values())
+
+
+def _in_workspace(reading: Reading, workspace: str) -> Reading:
+    """Count a folder outside the workspace as a path: what the call does depends on it."""
+    if reading.command_line is not None or not reading.folders:
+        return reading
+    outside = [each for each in reading.folders if relative_path(f"{each}/x", workspace)[0] == "/"]
+    return dataclasses.replace(reading, paths=(*reading.paths, *outside)) if outside else reading
 
 
 def _why_ask(denial: Denial | None, reading: Reading) -> str:
+    if reading.source == "turn":
+        return "The request shows nothing; the open calls of its turn do not prove what it is for."
+    if reading.source == "title":
+        return "Only the agent's title describes the command."
     if not reading.is_readable:
         return "The input does not show what the call does."
+    if reading.unknown:
+        names = ", ".join(visible_name(each) for each in reading.unknown[:_MOST_NAMED])
+        return f"Not understood in the input: {names}."
     if denial == "ask":
         return "A rule that denies may match, but the call could not be read completely."
     if not reading.is_complete:
         return "The call could not be read completely."
+    if reading.variables:
+        names = ", ".join(visible_name(each.partition("=")[0]) for each in reading.variables[:3])
+        return f"The call sets variables that no list of harmless ones has: {names}."
     return "No rule matches."
+
+
+def visible_name(text: str) -> str:
+    """Return a name of an agent on one line, short and without invisible characters."""
+    shown = "".join(each if each.isprintable() else "\ufffd" for each in text[:60])
+    return f"{shown}…" if len(text) > 60 else shown
 
 
 def _applies(rule: Rule, agent: str | None, workspace: str) -> bool:

@@ -209,7 +209,14 @@ _BREAK: Final = "\x1f"
 """Stands between two words of a command, so that a blank in a quoted word is not a word break."""
 _LEADING_ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*=[^\s*?\[]*) +", re.ASCII)
 _VERSION: Final = re.compile(r"[0-9.]*", re.ASCII)
+_VERSIONED: Final = names(
+    """python pypy pip pipx node ruby gem perl php lua gcc g++ clang clang++ java javac go ghc llvm
+    pytest postgres psql erl tclsh pydoc idle 2to3 luajit"""
+)
+"""Programs that are installed under a name with their version."""
 _WILD: Final = re.compile(r"[*?\[]")
+_IN_FOLDER: Final = re.compile(r"/[^*?\[]*[*?\[]")
+_PARENT: Final = re.compile(r"(?:^|[/=:])\.\.(?:$|/)")
 _WITH_SUBCOMMANDS: Final = names(
     """git npm cargo go docker podman kubectl gh pip pip3 poetry terraform helm brew apt"""
 )
@@ -218,12 +225,22 @@ _WITH_SUBCOMMANDS: Final = names(
 class CommandPattern:
     """What a glob means to a rule that allows commands.
 
-    A blank is the end of a word. A `*` at the end of the program's name stands for the arguments,
-    and for a version: `python*` matches `python3.11 x.py`, and `ls*` does not match `lsof` or
-    `ls/../rm`. The same holds for a subcommand: `git diff*` does not match `git difftool`.
+    A blank is the end of a word. A `*` at the end of the program's name stands for the arguments:
+    `ls*` does not match `lsof` or `ls/../rm`. Languages have a version in their name, so
+    `python*` matches `python3.11 x.py`. The same holds for a subcommand: `git diff*` does not match
+    `git difftool`. A wildcard in a folder, as in `cat src/*`, does not match a path with `..`.
     """
 
-    __slots__ = ("_arguments", "_program", "_stem", "assignments", "is_exact", "program", "text")
+    __slots__ = (
+        "_arguments",
+        "_is_in_folder",
+        "_program",
+        "_stem",
+        "assignments",
+        "is_exact",
+        "program",
+        "text",
+    )
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -241,16 +258,21 @@ class CommandPattern:
         """The program, if the pattern names one; with a wildcard at its end, without version."""
         self._program = [Glob(part, any_character="[^/]") for part in program.split("/")]
         self._arguments = _argument_globs(program, words)
+        self._is_in_folder = any(_IN_FOLDER.search(word) for word in words)
 
     def matches(self, words: Sequence[str]) -> bool:
         """Return whether the pattern matches the program and the arguments of a command."""
+        if self._is_in_folder and any(_PARENT.search(word) for word in words):
+            return False
         return self._matches_program(words[0]) and self._matches_arguments(words[1:])
 
     def _matches_program(self, program: str) -> bool:
         if self._stem is not None:
-            return program.startswith(self._stem) and (
-                _VERSION.fullmatch(program, len(self._stem)) is not None
-            )
+            if program == self._stem:
+                return True
+            if self._stem not in _VERSIONED or not program.startswith(self._stem):
+                return False
+            return _VERSION.fullmatch(program, len(self._stem)) is not None
         parts = program.split("/") if "/" in program else [program]
         if len(parts) != len(self._program):
             return False

@@ -34,7 +34,7 @@ WRAPPERS: Final[Mapping[str, re.Pattern[str]]] = {
     for name, options in {
         "timeout": rf"(?:(?:-k|-s|--kill-after|--signal)[ =]?\w+ |--foreground |--preserve-status |"
         rf"-v |--verbose )*{_TIME} ",
-        "time": r"(?:-p )?",
+        "time": "",  # no options: zsh takes `-p` for the program
         "nice": r"(?:(?:-n ?|-|--adjustment[ =])-?\d+ )?",
         "ionice": r"(?:(?:-c|-n) ?\d )*",
         "stdbuf": r"(?:-[ioe] ?(?:L|0|\d+[KM]?) )+",

@@ -18,8 +18,8 @@ until the call ends, because the last message often has only the result.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -74,15 +74,32 @@ def traits_of(name: str, kind: str | None) -> ToolTraits:
 _UNNAMED: Final = traits_of("", None)
 
 
-def read_call(facts: ToolCallFacts, tool_call: Mapping[str, Any]) -> Call:
+def read_call(
+    facts: ToolCallFacts,
+    tool_call: Mapping[str, Any],
+    *,
+    earlier: ToolCallFacts | None = None,
+    open_calls: Sequence[ToolCallFacts] = (),
+) -> Call:
     """Return the call of a permission request.
 
     `facts` is what is known of the call. `tool_call` is the call in the request: it may name the
-    tool in fields that ACP does not define.
+    tool in fields that ACP does not define. `earlier` is what was known of the same call before the
+    request: some agents replace the input in its content by a sentence. `open_calls` are the other
+    calls of the turn that have not ended: some agents ask under an id of their own.
     """
     named = NamedCall(facts.id)
     named.learn(facts, tool_call)
-    return named.as_call()
+    call = named.as_call()
+    if earlier is not None and earlier.content is not facts.content:
+        call = replace(call, content=(*call.content, *_texts(earlier.content)))
+    if open_calls:
+        call = replace(call, open_calls=tuple(read_call(each, {}) for each in open_calls))
+    return call
+
+
+def _texts(content: Sequence[Any]) -> list[Any]:
+    return [each for each in content if isinstance(each, Mapping) and each.get("type") != "diff"]
 
 
 class NamedCall:
@@ -93,6 +110,7 @@ class NamedCall:
         "diffs",
         "facts",
         "id",
+        "is_named_by_title",
         "kind",
         "locations",
         "name",
@@ -108,6 +126,7 @@ class NamedCall:
         self.name = ""
         self.traits = _UNNAMED
         self.rank = 0
+        self.is_named_by_title = False
         self.title = ""
         self.kind: str | None = None
         self.content: list[dict[str, Any]] = []
@@ -150,13 +169,13 @@ class NamedCall:
         diffs = ({"type": "diff", "path": path} for path in self.diffs)
         return Call(
             self.name,
-            self.decisive_input,
+            self.raw_input,
             kind=self.kind,
             id=self.id,
             title=self.title,
             content=(*self.content, *diffs),
             locations=tuple(self.locations),
-            is_titled=self._titled_command is not None,
+            is_named_by_title=self.is_named_by_title,
         )
 
     def learn(self, facts: ToolCallFacts, message: Mapping[str, Any]) -> bool:
@@ -197,6 +216,7 @@ class NamedCall:
             name, rank = self._best_name(message)
             if rank > self.rank:
                 self.name, self.rank = name, rank
+                self.is_named_by_title = rank == _TITLE and _NAME_IN_ID.fullmatch(self.id) is None
         self.traits = traits_of(self.name, self.kind)
 
     def _best_name(self, message: Mapping[str, Any]) -> tuple[str, int]:
@@ -238,7 +258,7 @@ _SHAPES: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("subagent_type",), "Task"),
     (("todos",), "TodoWrite"),
     (("patchText", "patch"), "Patch"),
-    (("command", "cmd"), "Bash"),
+    (("command", "cmd", "commands"), "Bash"),
     (("url",), "WebFetch"),
     (("old_string", "oldString"), "Edit"),
 )

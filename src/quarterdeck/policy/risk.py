@@ -24,8 +24,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from quarterdeck.policy.call import Call
 from quarterdeck.policy.command_line import CACHED_LENGTH, LONGEST, read_command
+from quarterdeck.policy.destructive import deletes_in_database, destructive_words
 from quarterdeck.policy.simple_command import SimpleCommand, names, program_of
 from quarterdeck.policy.tools import (
     PATH_KEYS,
@@ -58,6 +58,7 @@ Finding: TypeAlias = tuple[RiskRule, str, Sequence[str]]
 """A rule, the program that matched it, and the words in which it was found."""
 _LEVELS: Final[tuple[RiskLevel, ...]] = ("low", "medium", "high", "critical")
 _LOW, _MEDIUM, _HIGH, _CRITICAL = range(len(_LEVELS))
+MEDIUM, HIGH = _MEDIUM, _HIGH
 
 _READ_ONLY: Final = RiskRule(_LOW, "read-only")
 _UNKNOWN: Final = RiskRule(_MEDIUM, "unrecognised command: {}")
@@ -65,7 +66,8 @@ _UNKNOWN_TOOL: Final = RiskRule(_MEDIUM, "unrecognised tool: {}")
 _NO_COMMAND: Final = RiskRule(_MEDIUM, "no command in the input")
 _UNREADABLE: Final = RiskRule(_MEDIUM, "the command could not be read completely")
 _DYNAMIC: Final = RiskRule(_MEDIUM, "the program is only known at run time: {}")
-_ASSIGNS: Final = RiskRule(_MEDIUM, "sets variables: {}")
+ASSIGNS: Final = RiskRule(_MEDIUM, "sets variables: {}")
+NOT_UNDERSTOOD: Final = RiskRule(_MEDIUM, "part of the input is not understood: {}")
 _READS_SECRET: Final = RiskRule(_MEDIUM, "may read secrets: {}")
 _WRITES: Final = RiskRule(_MEDIUM, "writes to {}")
 _CHANGES: Final = RiskRule(_MEDIUM, "changes {}")
@@ -73,6 +75,7 @@ _OPTION_ACTS: Final = RiskRule(_MEDIUM, "may write files or run programs: {}")
 _GIT_CHANGES: Final = RiskRule(_MEDIUM, "changes the repository: {}")
 _GIT_OPTION_ACTS: Final = RiskRule(_MEDIUM, "git may write files or run programs: {}")
 _CHANGES_SYSTEM: Final = RiskRule(_HIGH, "changes the system: {}")
+DESTROYS: Final = RiskRule(_HIGH, "destroys, deletes, deploys or publishes: {}")
 _DELETES: Final = RiskRule(_HIGH, "deletes {}")
 _DELETES_RECURSIVELY: Final = RiskRule(_HIGH, "recursively deletes {}")
 _DELETES_FOUND: Final = RiskRule(_HIGH, "deletes the files that find matches")
@@ -171,14 +174,6 @@ _HARMLESS_TOOLS: Final = frozenset(
 _CHANGING_TOOLS: Final = frozenset({"Write", "Edit", "Patch", "NotebookEdit", "Move", "Delete"})
 
 
-def assess_risk(call: Call) -> Risk:
-    """Return how risky a call is, and why."""
-    risk = explain_risk(call.name, call.input, call.kind)
-    if call.is_titled and risk.level == "low":
-        return Risk("medium", _NOT_INSPECTABLE)
-    return risk if call.reading.is_readable else Risk(risk.level, _NOT_INSPECTABLE)
-
-
 def risk_of_call(name: str, given: Any = None, kind: str | None = None) -> RiskLevel:
     """Return the level alone, which takes less time than `assess_risk`."""
     canonical = canonical_name(name)
@@ -193,9 +188,23 @@ def _findings_of_call(name: str, given: Any = None, kind: str | None = None) -> 
     canonical = canonical_name(name)
     commands = commands_of(given)
     if canonical == "Bash" or kind == "execute" or (canonical is None and commands):
-        return [each for line in commands for each in _findings(line)] or [(_NO_COMMAND, "", ())]
+        found = [each for line in commands for each in findings_of_line(line)]
+        return found or [(_NO_COMMAND, "", ())]
     path = text_of(given, PATH_KEYS)
     return [(_rule_of_tool(canonical, kind, given), name, (path,) if path else ())]
+
+
+def findings_of_tool(
+    name: str, kind: str | None, paths: Sequence[str], *, is_write: bool = False
+) -> list[Finding]:
+    """Return the findings about a tool and each path that a call of it names."""
+    canonical = canonical_name(name)
+    if is_write and canonical not in _CHANGING_TOOLS and kind not in ("edit", "move", "delete"):
+        kind, canonical = "edit", None
+    rules = [(_rule_of_tool(canonical, kind, {"path": path}), path) for path in paths]
+    if not rules:
+        return [(_rule_of_tool(canonical, kind, None), name, ())]
+    return [(rule, name, (path,)) for rule, path in rules]
 
 
 def _rule_of_tool(canonical: str | None, kind: str | None, given: Any) -> RiskRule:
@@ -225,10 +234,10 @@ def _cached(line: str) -> RiskLevel:
 
 
 def _risk_of_line(line: str) -> RiskLevel:
-    return _LEVELS[max([rule.rank for rule, _, _ in _findings(line)])]
+    return _LEVELS[max([rule.rank for rule, _, _ in findings_of_line(line)])]
 
 
-def _findings(line: str) -> list[Finding]:
+def findings_of_line(line: str) -> list[Finding]:
     """Return the findings about each command of a line; never empty."""
     parsed = read_command(line)
     line = line[:LONGEST]
@@ -243,11 +252,13 @@ def _findings(line: str) -> list[Finding]:
         if command.is_dynamic:
             found.append((_DYNAMIC, "", command.words))
         if command.assignments:
-            found.append((_ASSIGNS, "", command.assignments))
+            found.append((ASSIGNS, "", command.assignments))
     if _CONNECTORS.search(line):
         found += _findings_between(commands)
     if not parsed.is_complete or not parsed.commands:
         found.append((_UNREADABLE, "", ()))
+    if deletes_in_database(line, [program_of(command) for command in commands]):
+        found.append((DESTROYS, "", ("a statement that deletes",)))
     if "{" in line and len(line) <= CACHED_LENGTH and _FORK_BOMB_PATTERN.search(line):
         found.append((_FORK_BOMB, "", ()))
     return found or [(_READ_ONLY, "", ())]
@@ -290,7 +301,7 @@ def _rule_of_program(program: str, arguments: Sequence[str]) -> RiskRule:
     if program in _READERS:
         rule = _rule_of_reader(program, arguments)
         return _READS_SECRET if rule is _READ_ONLY and _names_secret(arguments) else rule
-    return _UNKNOWN
+    return _UNKNOWN if destructive_words(program, arguments) is None else DESTROYS
 
 
 def _names_secret(arguments: Sequence[str]) -> bool:
@@ -369,7 +380,6 @@ def _is_forced(rest: Sequence[str]) -> bool:
 
 
 _MAX_LENGTH: Final = 120  # characters of a reason
-_NOT_INSPECTABLE: Final = "Cannot be inspected: the input does not show what the tool does"
 _SUBJECT_HEAD: Final = 24  # characters that are kept of a long part of a command
 _SUBJECT_TAIL: Final = 13
 _SENTENCE: Final = 110  # leaves room for _AND_MORE
@@ -383,7 +393,11 @@ _Subjects: TypeAlias = Callable[[str, Sequence[str]], Sequence[str]]
 
 def explain_risk(name: str, given: Any = None, kind: str | None = None) -> Risk:
     """Return the level that `risk_of_call` returns, and the reasons for it."""
-    findings = _findings_of_call(name, given, kind)
+    return explain_findings(_findings_of_call(name, given, kind))
+
+
+def explain_findings(findings: Sequence[Finding]) -> Risk:
+    """Return the level of the worst findings, and their reasons."""
     rank = max(rule.rank for rule, _, _ in findings)
     reasons: dict[str, dict[str, None]] = {}
     for rule, program, words in findings:
@@ -501,13 +515,15 @@ def _each_of(words_of: Mapping[str, str]) -> dict[str, str]:
 
 _SUBJECTS: Final[Mapping[RiskRule, _Subjects]] = {
     _DYNAMIC: lambda program, words: words[:1],
-    _ASSIGNS: _variables,
+    ASSIGNS: _variables,
     _READS_SECRET: _matching(_SECRET.search),
     _WRITES: _words,
     _CHANGES: _words,
     _OPTION_ACTS: _options,
     _GIT_CHANGES: _git,
     _GIT_OPTION_ACTS: _git_options,
+    DESTROYS: lambda program, words: [destructive_words(program, words) or words[0]],
+    NOT_UNDERSTOOD: lambda _program, words: words,
     _DELETES: _targets,
     _DELETES_RECURSIVELY: _targets,
     _WRITES_CONFIGURATION: _matching(_CONFIGURATION.search),

@@ -10,8 +10,9 @@ of rule is a field of `Rule` and a row there.
 | commands | command lines                               | every simple command of the line  |
 | searches | searching files and the web, fetching       | the pattern, the query or the URL |
 
-Searching files is both a read and a search: either kind allows it. A command that redirects its
-output writes files, so `writes` must allow it too.
+Searching files is both a read and a search: either kind allows it. Outside the workspace `reads`
+has to match its paths. Fetching is allowed by globs only: an address can carry data out. A command
+that redirects its output writes files, so `writes` must allow it too.
 
 Allowing and denying are not opposites. Globs allow only what was fully understood; true allows
 every call of its kind. To deny, commands are found wherever they might run, and a call that may
@@ -132,12 +133,29 @@ def _match_any_path(patterns: Patterns, paths: Sequence[str], workspace: str) ->
 # ---- searches --------------------------------------------------------------------------------
 
 
-def _allows_searches(rule: Rule, reading: Reading, _workspace: str) -> bool:
-    return _match_text(rule.searches, reading.query)
+def _allows_searches(rule: Rule, reading: Reading, workspace: str) -> bool:
+    if reading.is_fetch:
+        # An address can carry data out, so only a glob allows it, never "all searches".
+        globs = rule.searches if isinstance(rule.searches, tuple) else ()
+        texts = (*reading.addresses, *reading.queries)
+        return bool(reading.addresses) and all(_match_text(globs, text) for text in texts)
+    is_all_inside = all(_stays_inside(path, workspace) for path in reading.paths)
+    if not is_all_inside and not _match_all_paths(rule.reads, reading.paths, workspace):
+        return False
+    return bool(reading.queries) and all(
+        _match_text(rule.searches, query) for query in reading.queries
+    )
+
+
+def _stays_inside(path: str, workspace: str) -> bool:
+    return not is_unknown_path(path) and is_inside(path, workspace)
 
 
 def _denies_searches(rule: Rule, reading: Reading, _workspace: str) -> Denial | None:
-    return "deny" if _match_text(rule.searches, reading.query) else None
+    texts = (*reading.addresses, *reading.queries)
+    if rule.searches is True or any(_match_text(rule.searches, text) for text in texts):
+        return "deny"
+    return "ask" if rule.searches and not texts else None
 
 
 def _match_text(patterns: Patterns, text: str | None) -> bool:
@@ -156,7 +174,9 @@ def _allows_commands(rule: Rule, reading: Reading, workspace: str) -> bool:
     if line is None:
         return False
     # What a command does depends on the folder it runs in.
-    if reading.folder is not None and not is_inside(reading.folder, workspace):
+    if not all(_stays_inside(folder, workspace) for folder in reading.folders):
+        return False
+    if reading.variables:
         return False
 
     def may_write(paths: Sequence[str]) -> bool:
@@ -205,6 +225,8 @@ KINDS: Final[Mapping[str, RuleKind]] = {
     "commands": RuleKind(
         lambda reading: reading.command_line is not None, _allows_commands, _denies_commands
     ),
-    "searches": RuleKind(lambda reading: reading.is_search, _allows_searches, _denies_searches),
+    "searches": RuleKind(
+        lambda reading: reading.is_search or reading.is_fetch, _allows_searches, _denies_searches
+    ),
 }
 """By the name of the field in `Rule`."""

@@ -11,10 +11,10 @@ person is asked. What it accepts:
   without expansions;
 - assignments before a program, and comments that fill a line.
 
-Everything else is refused: variables, substitutions, `~`, braces, `&`, keywords, functions, and
-characters that cannot be seen. A keyword of any of the five shells is refused in place of a
-program, as is a program whose name is quoted. `quarterdeck.policy.command_line` has the other
-reading, which finds what might run.
+Everything else is refused: variables, substitutions, `~`, braces, `&`, `&>` (two commands in dash),
+keywords, functions, and characters that cannot be seen. A keyword of any of the five shells is
+refused in place of a program, as is a program whose name is quoted.
+`quarterdeck.policy.command_line` has the other reading, which finds what might run.
 
 Each piece of the line is matched by one regular expression without backtracking, so the time is
 linear in the length of the line; its length and the number of its pieces are limited. Most lines
@@ -34,7 +34,7 @@ LONGEST: Final = 65_536  # characters; a longer line is refused
 _MOST_PIECES: Final = 2_500  # of a plain line
 _MOST_STEPS: Final = 600  # of any other line
 _DEEPEST: Final = 3  # lines within lines that a shell reads
-_KEYWORDS: Final = names(
+KEYWORDS: Final = names(
     """if then else elif fi case esac for select while until do done in function time coproc
     foreach end repeat nocorrect noglob namespace let declare typeset local readonly float
     integer builtin exec eval always"""
@@ -50,7 +50,7 @@ _CALCULATED: Final = re.compile(r"[$`]|.\[")
 _SINGLE: Final = r"'[^']*+'"
 _DOUBLE: Final = r'"(?:[^"\\$`!]|\\[^\n!]|\$\?|\$(?="))*+"'
 _ESCAPED: Final = r"\\[ ;()*?\[\]{}$\"'!#&|<>~`\\]"
-_ARITHMETIC: Final = r"\$\(\([0-9+*/% -]++\)\)"
+_ARITHMETIC: Final = r"\$\(\( ?[0-9]++(?: ?[+*/%-] ?[0-9]++)*+ ?\)\)"
 _BRACES: Final = r"@\{[a-z0-9]++\}|-I\{\}|(?<= )\{\}(?![^ ;\n])"
 """Braces that no shell expands: `stash@{0}` of git, `{}` of find and xargs."""
 _BARE: Final = r"[A-Za-z0-9_./:,@%+=^~#*?\[\]-]"
@@ -79,7 +79,7 @@ _TOKEN: Final = re.compile(
     rf"|(?P<duplicate>(?:[12]?>&[12]|2>&-){_END})"
     r"|(?P<string><<< ?)"
     rf"|(?P<document><<-?+ ?+(?:'[A-Za-z_]\w*+'|\"[A-Za-z_]\w*+\"|[A-Za-z_]\w*+){_END})"
-    r"|(?P<write>(?:[12]?>>?|&>>?) ?+)(?![>&<|(])|(?P<read>0?< ?+)(?![>&<|(])",
+    r"|(?P<write>[12]?>>? ?+)(?![>&<|(])|(?P<read>0?< ?+)(?![>&<|(])",
     re.ASCII,
 )
 _REDIRECTIONS: Final = frozenset({"duplicate", "string", "document", "write", "read"})
@@ -147,7 +147,7 @@ def _plain_commands(line: str) -> tuple[SimpleCommand, ...] | None:
             found.append(SimpleCommand(tuple(words), (), tuple(writes), is_piped=is_piped))
             words, writes, is_piped = [], [], piece == "|"
         elif not words:
-            if piece in _KEYWORDS or _PROGRAM_WORD.fullmatch(piece) is None:
+            if piece in KEYWORDS or _PROGRAM_WORD.fullmatch(piece) is None:
                 return None
             words.append(piece)
         elif first in "'\"":
@@ -263,7 +263,7 @@ class _StrictReader:
             self._assignments.append(written[: assigned.start("value")] + value)
         elif _PROGRAM_WORD.fullmatch(written) is None:
             raise Unclear(f"a program in an unusual spelling: {written[:20]!r}")
-        elif written in _KEYWORDS and (written != "time" or self._is_negated or self._assignments):
+        elif written in KEYWORDS and (written != "time" or self._is_negated or self._assignments):
             raise Unclear(f"a keyword of a shell: {written}")
         else:
             self._words.append(written)

@@ -69,12 +69,17 @@ _WITH_VALUE: Final = {
 """Programs that run another one, with their options that take a value."""
 _POSITIONAL: Final = {
     **dict.fromkeys(("timeout", "flock", "chroot", "taskset", "repeat", "chrt"), 1),
-    **dict.fromkeys(("faketime", "gosu", "su-exec"), 1),
+    **dict.fromkeys(("faketime", "gosu", "su-exec", "ssh"), 1),
 }
 _LINE_TAKERS: Final = frozenset({"su", "runuser", "script", "flock", "emulate"})
 """Programs that run the line behind `-c`, as shells do."""
 _LINES: Final = frozenset({"eval", "watch", "ssh", "hyperfine", "concurrently", "sched", "at"})
 """Programs that run their arguments as a line, or a person's shell elsewhere does."""
+_OF_LINES: Final = {
+    "watch": frozenset({"-n", "--interval"}),
+    "ssh": names("-b -c -B -D -e -E -F -I -i -J -L -l -m -O -o -p -Q -R -S -W -w"),
+}
+"""Their options that take a value."""
 _EVALUATORS: Final = names(
     """let test [ [[ printf print declare typeset local readonly export integer float unset read
     wait exit return shift break continue kill"""
@@ -306,7 +311,7 @@ def _split_line(arguments: Sequence[str]) -> str | None:
 def _behind_options(program: str, arguments: Sequence[str]) -> Sequence[str]:
     """Return the words behind the options of a wrapper, and behind what it takes first."""
     skipped = _POSITIONAL.get(program, 0)
-    valued = _WITH_VALUE.get(program, frozenset())
+    valued = _WITH_VALUE.get(program) or _OF_LINES.get(program, frozenset())
     at = 0
     while at < len(arguments):
         word = arguments[at]

@@ -90,6 +90,8 @@ class TransportSubscribeParams(_Envelope, frozen=True, kw_only=True):
 
     session_id: str | UnsetType = UNSET
     from_seq: int
+    epoch: str | UnsetType = UNSET
+    """Of the log that `from_seq` is a number of, if it is of an earlier connection."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +101,8 @@ class TransportHandlers:
     on_inbound_request: Callable[[InboundRequest], None]
     on_lifecycle: Callable[[TransportLifecycleEvent], None]
     on_subscription_error: Callable[[TransportSubscribeParams, ErrorObject], None] | None = None
+    on_subscription_reset: Callable[[TransportSubscribeParams], None] | None = None
+    """The log went back or was replaced: forget the session's events; all come again."""
 
 
 class Transport(Protocol):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         AcpEventExtensions,
         AgentRemovedPayload,
         AgentUpdatedPayload,
+        ApprovalMismatchPayload,
         AvailableCommandsUpdatePayload,
         ConfigOptionsUpdatePayload,
         CurrentModeUpdatePayload,
@@ -60,6 +61,7 @@ else:
     _UnknownKeys = UnknownKeys
     AgentRemovedPayload = dict
     AgentUpdatedPayload = dict
+    ApprovalMismatchPayload = dict
     AvailableCommandsUpdatePayload = dict
     ConfigOptionsUpdatePayload = dict
     CurrentModeUpdatePayload = dict
@@ -221,6 +223,13 @@ class PermissionRequestResolvedEvent(
     payload: PermissionRequestResolvedPayload
 
 
+class ApprovalMismatchEvent(SessionEvent, frozen=True, kw_only=True, tag="approval-mismatch"):
+    """What an agent did after an approval differs from what was shown; added by the host."""
+
+    type: ClassVar[Literal["approval-mismatch"]] = "approval-mismatch"
+    payload: ApprovalMismatchPayload
+
+
 class TerminalOutputEvent(SessionEvent, frozen=True, kw_only=True, tag="terminal-output"):
     type: ClassVar[Literal["terminal-output"]] = "terminal-output"
     payload: TerminalOutputPayload
@@ -288,6 +297,7 @@ AcpSessionEvent: TypeAlias = (
     | SessionResetEvent
     | PermissionRequestCreatedEvent
     | PermissionRequestResolvedEvent
+    | ApprovalMismatchEvent
     | TerminalOutputEvent
     | UnrecognizedUpdateEvent
 )

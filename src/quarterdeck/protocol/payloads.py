@@ -182,6 +182,22 @@ class PermissionRequestResolvedPayload(TypedDict):
     outcome: NotRequired[RequestPermissionOutcome]
 
 
+class ApprovalDifference(TypedDict):
+    field: str
+    """Where it was seen: `kind`, `rawInput`, `locations`, `content`, `terminal` or `file`."""
+    shown: list[str]
+    """What was shown when the call was allowed, such as commands or paths."""
+    done: list[str]
+    """What the agent did or reported instead."""
+
+
+class ApprovalMismatchPayload(TypedDict):
+    code: Literal["approval-mismatch"]
+    requestId: str
+    toolCallId: str
+    differences: list[ApprovalDifference]
+
+
 class TerminalExit(TypedDict):
     exitCode: NotRequired[int]
     signal: NotRequired[str]

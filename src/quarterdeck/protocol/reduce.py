@@ -20,6 +20,7 @@ from quarterdeck.protocol.events import (
     AgentMessageChunkEvent,
     AgentThoughtChunkEvent,
     AnyEvent,
+    ApprovalMismatchEvent,
     AvailableCommandsUpdateEvent,
     ConfigOptionsUpdateEvent,
     CurrentModeUpdateEvent,
@@ -113,6 +114,7 @@ def _with_rare_event(
     | _ProgressEvent
     | PermissionRequestCreatedEvent
     | PermissionRequestResolvedEvent
+    | ApprovalMismatchEvent
     | SessionResetEvent
     | UnrecognizedUpdateEvent,
 ) -> SessionState:
@@ -131,8 +133,8 @@ def _with_rare_event(
             return _with_permission_resolved(state, event)
         case SessionResetEvent(session_id=session_id):
             return initial_state(session_id)
-        case UnrecognizedUpdateEvent():
-            return state
+        case ApprovalMismatchEvent() | UnrecognizedUpdateEvent():
+            return state  # the states of the seed have no place for them
         case (
             AvailableCommandsUpdateEvent()
             | ConfigOptionsUpdateEvent()

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         SessionDeleted,
         SessionUpdated,
     )
+    from quarterdeck.runner.confinement import AgentConfinement
     from quarterdeck.runner.options import Retention, RunnerOptions
     from quarterdeck.runner.permissions.card import PermissionCard
     from quarterdeck.runner.permissions.decision_index import MOST_REASON, RecordedDecision
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "Actor": "actor",
+    "AgentConfinement": "confinement",
     "AgentRemoved": "api",
     "AgentUpdated": "api",
     "Diagnostic": "api",
@@ -88,6 +90,7 @@ __all__ = [
     "MOST_REASON",
     "PROGRAM",
     "Actor",
+    "AgentConfinement",
     "AgentRemoved",
     "AgentUpdated",
     "Diagnostic",

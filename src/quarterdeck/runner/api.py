@@ -20,12 +20,13 @@ Reads of state are synchronous. They show what the runner knows now; `News` says
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
 from msgspec import Struct
 
 from quarterdeck.agents import KnownAgent
-from quarterdeck.host import RunSubscriber
+from quarterdeck.host import PermissionRequest, RunSubscriber
+from quarterdeck.machine import ConfinementStatus
 from quarterdeck.policy import Policy
 from quarterdeck.protocol import (
     AgentSnapshotWire,
@@ -45,6 +46,7 @@ from quarterdeck.runner.permissions.decision_index import RecordedDecision
 from quarterdeck.runner.prompts.store import PromptEntry, PromptMode
 from quarterdeck.runner.sessions.catalogue import SessionOverview, SessionTitle
 from quarterdeck.runner.workspaces import FolderListing, SessionFile
+from quarterdeck.storage import CompactedFile, LogEpoch
 from quarterdeck.views.context import ACPCapabilities, ACPCommand
 
 Json: TypeAlias = Any
@@ -88,6 +90,14 @@ class RequestUpdated(Struct, frozen=True, kw_only=True, tag=True):
     session_id: str | None
     status: str
     """pending, answered or superseded."""
+
+    @classmethod
+    def of(cls, kind: RequestKind, payload: Mapping[str, Any]) -> Self:
+        """Return the news of an event of the host's stream."""
+        request_id, session_id = payload["requestId"], payload.get("sessionId")
+        return cls(
+            kind=kind, request_id=request_id, session_id=session_id, status=payload["status"]
+        )
 
 
 class QueueChanged(Struct, frozen=True, kw_only=True, tag=True):
@@ -139,14 +149,25 @@ class PermissionView(Struct, frozen=True, kw_only=True):
     derived: dict[str, Any] | None
     """`extensions.quarterdeck.request` of its events."""
 
+    @classmethod
+    def of(cls, request: PermissionRequest) -> Self:
+        """Return a pending request as plain data."""
+        return cls(
+            request=request.snapshot(),
+            card=None if request.hook_data is None else request.hook_data.card,
+            derived=None if request.derived is None else dict(request.derived),
+        )
+
 
 class RunnerHealth(Struct, frozen=True, kw_only=True):
-    """Whether the log can be written now, and how often a commit has failed."""
+    """Whether the log can be written now, how often a commit has failed, and what is damaged."""
 
     log_path: str
     """For error messages."""
     is_healthy: bool
     storage_failures: int
+    damages: tuple[str, ...] = ()
+    """A sentence for each damage that was found in the log."""
 
 
 class LogSource(Protocol):
@@ -238,7 +259,18 @@ class RunnerApi(Protocol):
 
     def health(self) -> RunnerHealth: ...
 
+    def log_epoch(self) -> LogEpoch:
+        """Return the epoch of the log: in another one, a number may be that of another event."""
+
     # ---- the log ---------------------------------------------------------------------------
+
+    async def compact(self) -> list[CompactedFile]:
+        """Give free space of the log and of runner.db back to the disk; everything keeps running.
+
+        Raises:
+            StorageFailed: if that is not possible now.
+            DatabaseFailed: the same for runner.db.
+        """
 
     async def open_log(self, session_id: str | None) -> LogSource:
         """Return the log of a session, live or closed; None means the host's own stream.
@@ -262,6 +294,9 @@ class RunnerApi(Protocol):
 
     async def known_agents(self) -> list[KnownAgent]:
         """Return the agents that can be started by name, and whether each is installed."""
+
+    async def agent_confinement(self, agent_id: str) -> ConfinementStatus | None:
+        """Return what keeps an agent from the hub's folders; None if there is no such agent."""
 
     async def start_agent(self, name: str, *, by: Actor = PROGRAM) -> AgentSnapshotWire:
         """Return the running agent of a name; start it if it does not run.

@@ -12,6 +12,8 @@ from quarterdeck.errors import AcpError
 from quarterdeck.host import EncodedLog, Host, RunSubscriber
 from quarterdeck.protocol import Event
 from quarterdeck.runner.sessions.catalogue import SessionCatalogue
+from quarterdeck.storage import CompactedFile
+from quarterdeck.storage.group_commit import ThreadedStorage
 
 
 class LiveLog:
@@ -86,3 +88,16 @@ async def open_log(
         if session_id is None or overview is None:
             raise
         return ClosedLog(host, catalogue, session_id, overview.last_seq)
+
+
+async def compact_log(host: Host) -> list[CompactedFile]:
+    """Give free space of the log back to the disk.
+
+    Raises:
+        StorageFailed: if that is not possible now.
+    """
+    storage = host.options.storage
+    if not isinstance(storage, ThreadedStorage):
+        return []
+    before, after = await storage.compact()
+    return [CompactedFile(file=storage.path.name, before=before, after=after)]

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from quarterdeck.agents import AgentSettings
+from quarterdeck.agents import AgentSettings, SandboxSettings
+from quarterdeck.machine import ConfineMode
 from quarterdeck.policy import Policy
 
 
@@ -41,3 +42,12 @@ class RunnerOptions:
     pass_env: tuple[str, ...] = ()
     """Names of variables that every agent and terminal inherits besides the usual ones; `*`
     matches any characters."""
+    confine: ConfineMode = "on"
+    """Whether agents and terminals are kept from `home` and `hidden`: on, if this machine can do
+    it; off; or require, which does not start them otherwise."""
+    hidden: tuple[Path, ...] = ()
+    """Further folders, files and sockets that no session and no agent can use."""
+    kept: tuple[Path, ...] = ()
+    """Files in hidden folders that agents can read, such as settings of their own."""
+    projects: Mapping[str, SandboxSettings] = field(default_factory=dict)
+    """Sandboxes by the folder of a project."""

@@ -25,53 +25,38 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
-from typing import Any, Final, Self, assert_never
+from typing import Final, Self
 
 import anyio
 
 from quarterdeck.agents import KnownAgent, KnownAgents
 from quarterdeck.errors import RequestRejected
-from quarterdeck.host import Host, HostEndpoint, HostOptions, PermissionRequest
+from quarterdeck.host import Host, HostEndpoint, HostOptions
+from quarterdeck.machine import ConfinementStatus
 from quarterdeck.machine.private_files import locked_home
 from quarterdeck.machine.terminals import DefaultTerminalHandler
 from quarterdeck.policy import Policy
 from quarterdeck.protocol import (
-    ELICITATION_UPDATED,
-    AgentRemovedEvent,
     AgentSnapshotWire,
-    AgentUpdatedEvent,
-    DiagnosticEvent,
     Event,
     HostElicitationSnapshot,
-    InstallProgressEvent,
-    PermissionUpdatedEvent,
-    RequestKind,
-    SessionEvent,
     SessionSnapshotWire,
-    SessionUpdatedEvent,
-    UnknownEvent,
-    any_event,
 )
 from quarterdeck.runner.actor import PROGRAM, Actor
 from quarterdeck.runner.api import (
-    AgentRemoved,
-    AgentUpdated,
-    Diagnostic,
-    HealthChanged,
     Json,
     LogSource,
-    News,
     OnNews,
     PermissionView,
     QueueChanged,
-    RequestUpdated,
     RunnerHealth,
     SessionDeleted,
-    SessionUpdated,
     Unsubscribe,
 )
+from quarterdeck.runner.confinement import AgentConfinement
 from quarterdeck.runner.context_adapters import ContextAdapters
-from quarterdeck.runner.logs import open_log
+from quarterdeck.runner.logs import compact_log, open_log
+from quarterdeck.runner.news import NewsSubscribers
 from quarterdeck.runner.options import RunnerOptions
 from quarterdeck.runner.permissions.decision_index import RecordedDecision
 from quarterdeck.runner.permissions.inbox import PermissionInbox
@@ -89,11 +74,11 @@ from quarterdeck.runner.sessions.idle import IdleAgents
 from quarterdeck.runner.sessions.manager import HostCondition, SessionManager
 from quarterdeck.runner.store import RunnerStore, keep_tidy
 from quarterdeck.runner.workspaces import FileNames, FolderListing, SessionFile, list_folder
-from quarterdeck.storage import SqliteStorage
+from quarterdeck.storage import CompactedFile, LogEpoch, SqliteStorage
 from quarterdeck.storage.database import Database, open_database
 from quarterdeck.storage.reserve import Reserve
-from quarterdeck.views.context import ACPCapabilities, ACPCommand
-from quarterdeck.wire import IndependentTasks, background_tasks, foreign_errors
+from quarterdeck.views.context import ACPCapabilities, ACPCommand, SetPermissionPolicyCommand
+from quarterdeck.wire import IndependentTasks, background_tasks
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +89,6 @@ EARLIER_DATABASE: Final = "hub.db"
 """Had the tables of runner.db in earlier versions; they are copied once."""
 KILL_MS: Final = 2_000
 """For an agent to end by itself, and again after a signal: a runner ends within ten seconds."""
-_LOG_FAILED: Final = "storage/write-failed"
 
 
 class Runner:
@@ -123,9 +107,10 @@ class Runner:
         self.options = options
         self.condition = HostCondition()
         self._known = KnownAgents(options.agents, options.environ, options.pass_env)
-        self._file_names = FileNames()
-        self._storage_failures = 0
-        self._subscribers: dict[object, OnNews] = {}
+        self.confinement = AgentConfinement(options, self._known)
+        self._known.environment.hidden = self.confinement.hidden.paths
+        self._file_names = FileNames(self.confinement.hidden)
+        self._news = NewsSubscribers()
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -164,10 +149,14 @@ class Runner:
         reserve = Reserve(home / RESERVE)
         reserve.open()
         self._refusals = UnstoredRefusals(reserve)
-        self.inbox = PermissionInbox(store.decisions, options.policy, self._refusals)
+        self.inbox = PermissionInbox(
+            store.decisions, options.policy, store.context_policies, self._refusals
+        )
         self.host = host = await stack.enter_async_context(Host(self._host_options()))
         self._compose(host, store)
         tasks = IndependentTasks(await stack.enter_async_context(background_tasks()))
+        self.confinement.create_folders()
+        tasks.start_soon(anyio.to_thread.run_sync, self.confinement.report)
         self.context_adapters.start(tasks)
         await host.restore_sessions()
         await self.catalogue.start()
@@ -182,7 +171,7 @@ class Runner:
         changes = QueueChanges(self._on_queue_change)
         self.catalogue = SessionCatalogue(host, self._on_deleted)
         self.manager = SessionManager(
-            host, store, self._known, self.condition, self.catalogue, changes
+            host, store, self.confinement, self.condition, self.catalogue, changes
         )
         self.prompts = PromptQueue(host, store.prompts, self.manager, self.condition, changes)
         self.idle_agents = IdleAgents(
@@ -194,7 +183,16 @@ class Runner:
         environment = self._known.environment
         return HostOptions(
             storage=SqliteStorage(self.options.home / LOG, synchronous=self.options.synchronous),
-            terminal=DefaultTerminalHandler(environ=environment.common()),
+            terminal=DefaultTerminalHandler(
+                environ=environment.common(),
+                hidden=self.confinement.hidden,
+                confine=lambda session_id: self.confinement.start_terminal(
+                    self.host.get_session(session_id)
+                ),
+            ),
+            hidden=self.confinement.hidden.paths,
+            confine=self.confinement.start,
+            check_workspace=self.confinement.refusal,
             inherit=environment.of,
             elicitation=("form", "url"),
             restart="on-crash",
@@ -210,63 +208,17 @@ class Runner:
         """Follow the host's stream: the runner's own parts first, then subscribers of news."""
         self.condition.on_event(event)
         self.inbox.on_event(event)
-        payload: Any = event.payload
-        known = any_event(event)
-        match known:
-            case AgentUpdatedEvent():
-                self._report(AgentUpdated(agent_id=payload["agentId"], status=payload["status"]))
-            case AgentRemovedEvent():
-                self._report(AgentRemoved(agent_id=payload["agentId"]))
-            case SessionUpdatedEvent():
-                session_id, status = payload["sessionId"], payload["status"]
-                self._report(SessionUpdated(session_id=session_id, status=status))
-            case PermissionUpdatedEvent():
-                self._report(_request_updated("permission", payload))
-            case DiagnosticEvent():
-                self._on_diagnostic(payload)
-            case UnknownEvent():
-                if known.type == ELICITATION_UPDATED:
-                    self._report(_request_updated("elicitation", payload))
-            case InstallProgressEvent() | SessionEvent():
-                pass  # no news
-            case _:
-                assert_never(known)
-
-    def _on_diagnostic(self, payload: Mapping[str, Any]) -> None:
-        self._report(
-            Diagnostic(
-                level=payload["level"],
-                code=payload["code"],
-                message=payload["message"],
-                session_id=payload.get("sessionId"),
-            )
-        )
-        if payload["code"] == _LOG_FAILED:
-            self._storage_failures += 1
-            health = self.health()
-            self._report(
-                HealthChanged(
-                    is_healthy=health.is_healthy, storage_failures=health.storage_failures
-                )
-            )
+        self._news.on_event(event, is_healthy=self.host.is_healthy)
 
     def _on_queue_change(self, session_id: str, number: int) -> None:
-        self._report(QueueChanged(session_id=session_id, number=number))
+        self._news.report(QueueChanged(session_id=session_id, number=number))
 
     def _on_deleted(self, session_id: str) -> None:
-        self._report(SessionDeleted(session_id=session_id))
-
-    def _report(self, news: News) -> None:
-        for on_news in tuple(self._subscribers.values()):
-            try:
-                on_news(news)
-            except foreign_errors():
-                logger.exception("a subscriber of news failed")
+        self.inbox.forget_session(session_id)
+        self._news.report(SessionDeleted(session_id=session_id))
 
     def subscribe_news(self, on_news: OnNews) -> Unsubscribe:
-        key = object()
-        self._subscribers[key] = on_news
-        return lambda: self._subscribers.pop(key, None) and None
+        return self._news.subscribe(on_news)
 
     # ---- state -------------------------------------------------------------------------------
 
@@ -304,11 +256,11 @@ class Runner:
         return self.host.last_seq(session_id)
 
     def pending_permissions(self) -> list[PermissionView]:
-        return [permission_view(each) for each in self.host.pending_permissions()]
+        return [PermissionView.of(each) for each in self.host.pending_permissions()]
 
     def pending_permission(self, request_id: str) -> PermissionView | None:
         request = self.host.pending_permission(request_id)
-        return None if request is None else permission_view(request)
+        return None if request is None else PermissionView.of(request)
 
     def pending_elicitations(self) -> list[HostElicitationSnapshot]:
         return self.host.pending_elicitations()
@@ -320,10 +272,17 @@ class Runner:
         return RunnerHealth(
             log_path=str(self.options.home / LOG),
             is_healthy=self.host.is_healthy,
-            storage_failures=self._storage_failures,
+            storage_failures=self._news.storage_failures,
+            damages=tuple(damage.sentence for damage in self.host.log_damages),
         )
 
+    def log_epoch(self) -> LogEpoch:
+        return self.host.log_epoch
+
     # ---- the log -----------------------------------------------------------------------------
+
+    async def compact(self) -> list[CompactedFile]:
+        return [*await compact_log(self.host), await self.database.compact()]
 
     async def open_log(self, session_id: str | None) -> LogSource:
         return await open_log(self.host, self.catalogue, session_id)
@@ -342,7 +301,11 @@ class Runner:
 
     async def known_agents(self) -> list[KnownAgent]:
         # On a thread: it looks for programs, maybe on a slow disk.
-        return await anyio.to_thread.run_sync(self._known.all)
+        return await anyio.to_thread.run_sync(self.confinement.known_agents)
+
+    async def agent_confinement(self, agent_id: str) -> ConfinementStatus | None:
+        definition = self.host.agent_definition(agent_id)
+        return await anyio.to_thread.run_sync(self.confinement.status_of, definition)
 
     async def start_agent(self, name: str, *, by: Actor = PROGRAM) -> AgentSnapshotWire:
         _log("start_agent", by)
@@ -391,10 +354,11 @@ class Runner:
         if (agent is None) == (agent_id is None):
             raise RequestRejected("invalid", "name either an agent or the id of one that runs")
         if agent is not None:
-            agent_id = (await self.manager.start_agent(agent)).agent_id
+            workspace = self.confinement.workspace(agent, cwd)
+            agent_id = (await self.manager.start_agent(agent, workspace)).agent_id
         assert agent_id is not None
         session = await self.host.create_session(
-            agent_id,
+            await self.manager.agent_for(agent_id, cwd),
             cwd=cwd,
             mcp_servers=mcp_servers,
             additional_directories=additional_directories,
@@ -413,7 +377,7 @@ class Runner:
     ) -> SessionOverview:
         _log("load_session", by)
         await self.host.load_session(
-            agent_id,
+            await self.manager.agent_for(agent_id, cwd),
             session_id,
             cwd=cwd,
             mcp_servers=mcp_servers,
@@ -433,7 +397,7 @@ class Runner:
     ) -> SessionOverview:
         _log("resume_session", by)
         await self.host.resume_session(
-            agent_id,
+            await self.manager.agent_for(agent_id, cwd),
             session_id,
             cwd=cwd,
             mcp_servers=mcp_servers,
@@ -474,6 +438,11 @@ class Runner:
         self, session_id: str, command: ACPCommand, *, by: Actor = PROGRAM
     ) -> None:
         _log(f"context command {command.command}", by)
+        if isinstance(command, SetPermissionPolicyCommand):
+            # Decided together with the owner's rules, not by a subscriber: see `inbox`.
+            session = self.catalogue.get(session_id)
+            await self.inbox.set_context_policy(session.session_id, command.policy, by)
+            return
         await self.context_adapters.execute(session_id, command)
 
     def context_capabilities(self) -> list[ACPCapabilities]:
@@ -551,7 +520,7 @@ class Runner:
     # ---- workspaces --------------------------------------------------------------------------
 
     async def list_folder(self, path: str | None) -> FolderListing:
-        return await list_folder(path)
+        return await list_folder(path, self.confinement.hidden)
 
     async def find_files(self, session_id: str, query: str, limit: int) -> list[SessionFile]:
         session = self.catalogue.get(session_id)
@@ -573,27 +542,12 @@ class Runner:
             policy=options.policy,
             idle_agent_minutes=options.idle_agent_minutes,
             retention=options.retention,
+            confine=options.confine,
+            projects=options.projects,
         )
+        self.confinement.configure(self.options)
         self._known.configure(options.agents)
         self.inbox.set_policy(options.policy)
-
-
-def permission_view(request: PermissionRequest) -> PermissionView:
-    """Return a pending request as plain data."""
-    return PermissionView(
-        request=request.snapshot(),
-        card=None if request.hook_data is None else request.hook_data.card,
-        derived=None if request.derived is None else dict(request.derived),
-    )
-
-
-def _request_updated(kind: RequestKind, payload: Mapping[str, Any]) -> RequestUpdated:
-    return RequestUpdated(
-        kind=kind,
-        request_id=payload["requestId"],
-        session_id=payload.get("sessionId"),
-        status=payload["status"],
-    )
 
 
 def _log(command: str, by: Actor) -> None:

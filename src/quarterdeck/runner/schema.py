@@ -74,15 +74,36 @@ def _decision_request(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE decisions RENAME COLUMN asked_at TO requested_at")
 
 
+def _decision_mismatch(connection: sqlite3.Connection) -> None:
+    """Add what an agent did after an approval that differs from what was shown."""
+    connection.execute("ALTER TABLE decisions ADD COLUMN mismatch TEXT")
+
+
+def _decision_call(connection: sqlite3.Connection) -> None:
+    """Add what was shown of a request: the command or the paths, and the risk."""
+    connection.execute("ALTER TABLE decisions ADD COLUMN call TEXT")
+
+
 def _decision_progress(connection: sqlite3.Connection) -> None:
     connection.execute(
         "CREATE TABLE decision_progress (session_id TEXT PRIMARY KEY, seq INTEGER NOT NULL)"
     )
 
 
+def _context_policies(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "CREATE TABLE context_policies (session_id TEXT PRIMARY KEY, policy TEXT NOT NULL,"
+        " set_by TEXT NOT NULL, set_at TEXT NOT NULL)"
+    )
+
+
 RUNNER_TABLES: Final = (
     Tables("agents", (_agents,)),
     Tables("prompts", (_prompts,)),
-    Tables("decisions", (_decisions, _decision_index, _decision_request)),
+    Tables(
+        "decisions",
+        (_decisions, _decision_index, _decision_request, _decision_mismatch, _decision_call),
+    ),
     Tables("decision_progress", (_decision_progress,)),
+    Tables("context_policies", (_context_policies,)),
 )

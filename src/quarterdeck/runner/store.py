@@ -24,6 +24,7 @@ from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.runner.agent_definitions import DefinitionStore
 from quarterdeck.runner.options import Retention
 from quarterdeck.runner.permissions import decision_index
+from quarterdeck.runner.permissions.context_policies import ContextPolicies, forget_policy
 from quarterdeck.runner.permissions.decision_index import DecisionIndex
 from quarterdeck.runner.prompts.store import PromptStore
 from quarterdeck.runner.schema import column_of, id_of_column
@@ -37,7 +38,8 @@ _BATCH: Final = 500  # rows in one transaction: other writers wait for it
 _DAY: Final = 86_400.0
 _SESSIONS: Final = (
     "SELECT session_id FROM prompts UNION"
-    " SELECT session_id FROM decisions WHERE session_id IS NOT NULL AND request != 'null'"
+    " SELECT session_id FROM decisions WHERE session_id IS NOT NULL AND request != 'null' UNION"
+    " SELECT session_id FROM context_policies"
 )
 _OLD_PROMPTS: Final = (
     "DELETE FROM prompts WHERE id IN (SELECT id FROM prompts"
@@ -60,9 +62,10 @@ class RunnerStore:
         self.prompts = PromptStore(database)
         self.definitions = DefinitionStore(database)
         self.decisions = DecisionIndex(database)
+        self.context_policies = ContextPolicies(database)
 
     async def sessions(self) -> set[str]:
-        """Return the sessions that have prompts, or requests with their content."""
+        """Return the sessions that have prompts, requests with their content, or a policy."""
 
         def look(connection: sqlite3.Connection) -> set[str]:
             return {id_of_column(column) for (column,) in connection.execute(_SESSIONS)}
@@ -70,13 +73,14 @@ class RunnerStore:
         return await self._database.read(look)
 
     async def forget_sessions(self, session_ids: Collection[str]) -> None:
-        """Remove prompts and requests of deleted sessions; who decided, how and when stays."""
+        """Remove what is stored of deleted sessions; who decided, how and when stays."""
 
         def change(connection: sqlite3.Connection) -> None:
             for session_id in session_ids:
                 column = column_of(session_id)
                 connection.execute("DELETE FROM prompts WHERE session_id = ?", (column,))
                 decision_index.blank(connection, session_id)
+                forget_policy(connection, session_id)
 
         await self._database.write(change)
 

@@ -18,6 +18,7 @@ import anyio.abc
 from msgspec import Struct
 
 from quarterdeck.errors import AcpError, RequestRejected
+from quarterdeck.machine.hidden import NOTHING_HIDDEN, HiddenFolders, identity
 from quarterdeck.protocol import ERROR_CODES
 from quarterdeck.runner.actor import not_found
 
@@ -41,22 +42,25 @@ class FolderListing(Struct, frozen=True, kw_only=True, rename="camel"):
     folders: list[Folder]
 
 
-async def list_folder(path: str | None) -> FolderListing:
-    """Return the folders in a folder; None is the user's home.
+async def list_folder(path: str | None, hidden: HiddenFolders = NOTHING_HIDDEN) -> FolderListing:
+    """Return the folders in a folder, without hidden ones; None is the user's home.
 
     Raises:
         RequestRejected: if it is not there, or cannot be read.
     """
     folder = Path.home() if path is None else Path(path)
     # On a thread: a disk may be slow, or remote.
-    found = await anyio.to_thread.run_sync(_folders, folder)
+    found = await anyio.to_thread.run_sync(_folders, folder, hidden)
     parent = None if folder.parent == folder else str(folder.parent)
     return FolderListing(path=str(folder), parent=parent, folders=found)
 
 
-def _folders(path: Path) -> list[Folder]:
+def _folders(path: Path, hidden: HiddenFolders) -> list[Folder]:
     try:
-        found = sorted(_inner(path), key=lambda each: each.name.lower())
+        if hidden.contains(path):
+            raise not_found(f"folder {str(path)!r}", "choose another")
+        inner = (each for each in _inner(path) if not hidden.contains(each.path))
+        found = sorted(inner, key=lambda each: each.name.lower())
     except (FileNotFoundError, NotADirectoryError, ValueError) as error:
         raise not_found(f"folder {str(path)!r}", "choose another") from error
     except OSError as error:
@@ -144,9 +148,10 @@ class SessionFile(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class FileNames:
-    """Lists folders, and keeps the last lists for a moment."""
+    """Lists folders, and keeps the last lists for a moment; never names in `hidden` folders."""
 
-    def __init__(self) -> None:
+    def __init__(self, hidden: HiddenFolders = NOTHING_HIDDEN) -> None:
+        self._hidden = hidden
         self._known: dict[str, tuple[float, list[str]]] = {}
 
     async def under(self, root: str) -> list[str]:
@@ -173,15 +178,36 @@ class FileNames:
             before = "" if root == roots[0] else f"{Path(root).name}/"
             for name in await self.under(root):
                 paths.setdefault(before + name, Path(root) / name)
-        return await anyio.to_thread.run_sync(_found, paths, query, limit)
+        return await anyio.to_thread.run_sync(_found, paths, query, limit, self._hidden)
 
 
-def _found(paths: dict[str, Path], query: str, limit: int) -> list[SessionFile]:
-    names = best_matches(list(paths), query, limit)
+def _found(
+    paths: dict[str, Path], query: str, limit: int, hidden: HiddenFolders
+) -> list[SessionFile]:
+    names = best_matches(_visible(paths, hidden), query, limit)
     # Git also lists files that are deleted, and folders of other repositories.
     return [
         SessionFile(name=name, uri=paths[name].as_uri()) for name in names if paths[name].is_file()
     ]
+
+
+def _visible(paths: dict[str, Path], hidden: HiddenFolders) -> list[str]:
+    """Return the names of files that are not in a hidden folder; each folder is checked once."""
+    if not hidden:
+        return list(paths)
+    folders = {path.parent for path in paths.values()}
+    closed = {folder for folder in folders if hidden.contains(folder)}
+    files = hidden.everything()
+
+    def is_visible(path: Path) -> bool:
+        if path.parent in closed:
+            return False
+        try:
+            return identity(path.stat()) not in files
+        except OSError:  # deleted; such names are left out later
+            return True
+
+    return [name for name, path in paths.items() if is_visible(path)]
 
 
 def best_matches(names: Sequence[str], wanted: str, limit: int) -> list[str]:

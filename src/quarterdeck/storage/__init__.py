@@ -1,17 +1,31 @@
 """Logs: every event of every session, numbered, stored before it is published."""
 
-from quarterdeck.storage.contract import ImmediateStorage, Lifecycle, SessionMeta, Storage, Stored
+from quarterdeck.storage.contract import (
+    CompactedFile,
+    ImmediateStorage,
+    Lifecycle,
+    SessionMeta,
+    Storage,
+    Stored,
+)
+from quarterdeck.storage.damage import CheckedStorage, Damage, LogEpoch, damages_of, epoch_of
 from quarterdeck.storage.jsonl import JsonlStorage
 from quarterdeck.storage.memory import MemoryStorage
 from quarterdeck.storage.sqlite import SqliteStorage
 
 __all__ = [
+    "CheckedStorage",
+    "CompactedFile",
+    "Damage",
     "ImmediateStorage",
     "JsonlStorage",
     "Lifecycle",
+    "LogEpoch",
     "MemoryStorage",
     "SessionMeta",
     "SqliteStorage",
     "Storage",
     "Stored",
+    "damages_of",
+    "epoch_of",
 ]

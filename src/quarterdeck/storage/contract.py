@@ -48,6 +48,14 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
     data: bytes
 
 
+class CompactedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The size of a file in bytes before and after it was compacted."""
+
+    file: str
+    before: int
+    after: int
+
+
 Record: TypeAlias = Stored | SessionMeta
 Batch: TypeAlias = Sequence[Record]
 

@@ -6,6 +6,10 @@ holds the lock of the data directory, so there is never a second writer.
 
 Only the stores (`PromptStore`, `DeviceStore` …) use `Database`; other code calls their methods.
 
+Every row has a checksum (`row_sums`), and the number of changes is in a mark beside the file: both
+are compared when the database is opened. A damaged one is not used, and the error names what is
+wrong; `quarterdeck repair` sets the damaged rows aside.
+
 Tables move from one file to another in two transactions, each in one file. The first copies
 tables, rows and versions; the second, when the old file is opened, drops the old tables. A process
 that is killed between the two finds the versions in the new file, copies nothing again and drops.
@@ -25,16 +29,28 @@ from urllib.parse import quote
 import anyio
 from anyio import to_thread
 
-from quarterdeck.errors import DatabaseFailed, StartRefused
+from quarterdeck.errors import REPAIR, DatabaseFailed, StartRefused
 from quarterdeck.machine.private_files import open_private
-from quarterdeck.storage.sqlite_schema import DAMAGED, closed_on_failure, protect, transaction
+from quarterdeck.storage import row_sums
+from quarterdeck.storage.checksums import name_checksum
+from quarterdeck.storage.contract import CompactedFile
+from quarterdeck.storage.mark import LogMark, Slot
+from quarterdeck.storage.sqlite_schema import (
+    DAMAGED,
+    REPAIRED,
+    closed_on_failure,
+    protect,
+    transaction,
+)
 
 APPLICATION_ID: Final = 0x51646862  # "Qdhb"
 
 _SALVAGE: Final = (
-    "restore a backup, or move it away: sessions are kept elsewhere, but devices must be paired"
-    " again and prompts that were waiting are lost"
+    f"save what is intact with `{REPAIR}`, restore a backup with `quarterdeck restore`, or move it"
+    " away: sessions are kept elsewhere, but devices must be paired again and prompts that were"
+    " waiting are lost"
 )
+_CHANGES_SLOT: Final = 0
 
 _T = TypeVar("_T")
 Step: TypeAlias = Callable[[sqlite3.Connection], None]
@@ -50,11 +66,16 @@ class Tables:
     """Append only: a released step is never changed."""
 
 
+SUMS: Final = Tables(row_sums.NAME, (row_sums.create_sums,))
+"""A part of every database; the last to be created."""
+
+
 class Database:
     """The open database; made by `open_database`."""
 
     def __init__(self, path: Path, writer: sqlite3.Connection, reader: sqlite3.Connection) -> None:
         self.path = path
+        self.mark = LogMark(path)
         self._writer = writer
         self._reader = reader
         self._writes = anyio.CapacityLimiter(1)
@@ -78,9 +99,36 @@ class Database:
         Raises:
             DatabaseFailed: if SQLite fails.
         """
-        return await to_thread.run_sync(
-            partial(self._run, self._writer, "BEGIN IMMEDIATE", change), limiter=self._writes
-        )
+        return await to_thread.run_sync(partial(self._change, change), limiter=self._writes)
+
+    def _change(self, change: Callable[[sqlite3.Connection], _T]) -> _T:
+        changes = 0
+
+        def counted(connection: sqlite3.Connection) -> _T:
+            nonlocal changes
+            before = connection.total_changes
+            result = change(connection)
+            if connection.total_changes != before:
+                changes = row_sums.add_change(connection)
+            return result
+
+        result = self._run(self._writer, "BEGIN IMMEDIATE", counted)
+        if changes:
+            self.mark.note([(_CHANGES_SLOT, _slot(self.path, changes))])
+        return result
+
+    async def compact(self) -> CompactedFile:
+        """Give free space back to the disk; writes wait for it.
+
+        Raises:
+            DatabaseFailed: if SQLite fails.
+        """
+        try:
+            return await to_thread.run_sync(
+                partial(_vacuum, self.path, self._writer), limiter=self._writes
+            )
+        except sqlite3.Error as error:
+            raise _failure(self.path, error) from error
 
     def _run(
         self, connection: sqlite3.Connection, begin: str, run: Callable[[sqlite3.Connection], _T]
@@ -88,7 +136,7 @@ class Database:
         try:
             with transaction(connection, begin):
                 return run(connection)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise _failure(self.path, error) from error
 
 
@@ -109,15 +157,14 @@ async def open_database(
         StartRefused: if a file is not ours, damaged, or written by a newer version; it is not
             changed.
     """
-    writer, reader = await to_thread.run_sync(_open, path, parts, moved_from, moved_away)
-    database = Database(path, writer, reader)
+    database = await to_thread.run_sync(_open, path, parts, moved_from, moved_away)
     try:
         yield database
     finally:
         # No wait is unbounded: both connections are idle once their limiters are free.
         with anyio.CancelScope(shield=True):
             async with database._reads, database._writes:  # noqa: SLF001 - its other half
-                await to_thread.run_sync(_close, writer, reader)
+                await to_thread.run_sync(_close, database)
 
 
 def _open(
@@ -125,10 +172,14 @@ def _open(
     parts: Sequence[Tables],
     moved_from: Path | None = None,
     moved_away: Collection[str] = (),
-) -> tuple[sqlite3.Connection, sqlite3.Connection]:
+) -> Database:
+    parts = (*parts, SUMS)
+    is_new = not path.exists()
     open_private(path)
     with _explained(path):
         versions = _versions(path)
+        if not is_new:  # one that was moved away is not missed
+            _check_changes(path, is_filled=bool(versions))
         _refuse_newer(path, parts, {n: v for n, v in versions.items() if n not in moved_away})
     moved = {} if moved_from is None else _moved(moved_from, parts, versions)
     with _explained(path):
@@ -139,10 +190,14 @@ def _open(
             if moved_from is not None and moved:
                 _copy_parts(moved_from, moved, writer)
             _migrate(path, writer, parts)
-            return writer, _connect(path, "ro")
+            row_sums.keep_sums(writer)
+            database = Database(path, writer, _connect(path, "ro"))
+            slot = _slot(path, row_sums.count_changes(writer))
+            database.mark.begin("", 0, {_CHANGES_SLOT: slot})
         except BaseException:
             writer.close()
             raise
+        return database
 
 
 @contextmanager
@@ -150,13 +205,56 @@ def _explained(path: Path) -> Iterator[None]:
     """Convert errors of SQLite to `StartRefused`."""
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise _unusable(path, error) from error
 
 
-def _close(writer: sqlite3.Connection, reader: sqlite3.Connection) -> None:
-    reader.close()
-    writer.close()  # the last one to close checkpoints and removes the WAL
+def _close(database: Database) -> None:
+    database._reader.close()  # noqa: SLF001 - its other half
+    database._writer.close()  # noqa: SLF001 - the last one to close checkpoints and removes the WAL
+    database.mark.close(is_clean=True)
+
+
+def _vacuum(path: Path, connection: sqlite3.Connection) -> CompactedFile:
+    before = path.stat().st_size
+    connection.execute("VACUUM")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    return CompactedFile(file=path.name, before=before, after=path.stat().st_size)
+
+
+def vacuum_file(path: Path) -> CompactedFile:
+    """Compact a database that no process uses.
+
+    Raises:
+        DatabaseFailed: if SQLite fails.
+    """
+    try:
+        with closing(_connect(path, "rw")) as connection:
+            return _vacuum(path, connection)
+    except sqlite3.Error as error:
+        raise _failure(path, error) from error
+
+
+def _slot(path: Path, changes: int) -> Slot:
+    return Slot(changes, name_checksum(path.name))
+
+
+def _check_changes(path: Path, *, is_filled: bool) -> None:
+    """Compare the number of changes with that in the mark.
+
+    Raises:
+        StartRefused: if the last changes are missing.
+    """
+    slot = LogMark(path).read().slots.get(_CHANGES_SLOT)
+    changes = 0
+    if is_filled:
+        with closing(_connect(path, "ro")) as connection:
+            changes = row_sums.count_changes(connection) if row_sums.has_sums(connection) else 0
+    if slot is not None and slot.name == name_checksum(path.name) and slot.last_seq > changes:
+        missing = slot.last_seq - changes
+        what = f"the last {missing} changes" if missing > 1 else "the last change"
+        reason = f"{path} lacks {what} that were stored in it: it is damaged, or an older copy"
+        raise StartRefused(reason, f"to use it as it is: {REPAIR}; or restore a backup")
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
@@ -184,6 +282,8 @@ def _set_up(path: Path, writer: sqlite3.Connection) -> None:
 
 def _versions(path: Path) -> dict[str, int]:
     """Return the parts of a file and their versions, without changing it."""
+    if path.with_name(f"{path.name}{REPAIRED}").exists():
+        raise StartRefused(f"a repair of {path} was interrupted", f"finish it: {REPAIR}")
     if path.stat().st_size == 0:
         return {}
     with closing(_connect(path, "ro")) as connection:
@@ -195,10 +295,26 @@ def _versions(path: Path) -> dict[str, int]:
             raise StartRefused(
                 f"{path} belongs to another program", "choose another data directory"
             )
-        if (check := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
-            found = " ".join(check.split())
+        if (found := "; ".join(damage_of(connection))) != "":
             raise StartRefused(f"{path} is damaged ({found})", _SALVAGE)
         return dict(connection.execute("SELECT name, version FROM parts").fetchall())
+
+
+def damage_of(connection: sqlite3.Connection) -> list[str]:
+    """Return a clause for each damage of a database that has the table `parts`.
+
+    Raises:
+        sqlite3.Error: if it is so damaged that it cannot be read.
+    """
+    check = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    if check != "ok":
+        return [" ".join(str(check).split())]
+    if row_sums.has_sums(connection):
+        return row_sums.find_damage(connection)
+    query = "SELECT count(*) FROM parts WHERE name = ?"
+    if connection.execute(query, (row_sums.NAME,)).fetchone()[0]:
+        return ["its checksums are missing"]
+    return []  # of an older version
 
 
 def _refuse_newer(path: Path, parts: Sequence[Tables], versions: Mapping[str, int]) -> None:
@@ -237,6 +353,7 @@ def _copy_parts(source: Path, parts: Mapping[str, int], writer: sqlite3.Connecti
             for name, version in parts.items():
                 _copy_table(name, writer)
                 writer.execute("INSERT INTO parts VALUES (?, ?)", (name, version))
+            _seal(writer)
     finally:
         writer.execute("DETACH source")
 
@@ -270,20 +387,30 @@ def _step(path: Path, writer: sqlite3.Connection, part: Tables, number: int) -> 
         with transaction(writer):
             part.steps[number - 1](writer)
             writer.execute("INSERT OR REPLACE INTO parts VALUES (?, ?)", (part.name, number))
+            _seal(writer)
     except sqlite3.Error as error:
         reason = f"{path} cannot be brought to format {part.name} {number} ({error})"
         remedy = "it was left as it is; make room or report this, and try again"
         raise StartRefused(reason, remedy) from error
 
 
-def _unusable(path: Path, error: sqlite3.Error) -> StartRefused:
+def _seal(writer: sqlite3.Connection) -> None:
+    if row_sums.has_sums(writer):
+        row_sums.seal(writer)
+
+
+def _unusable(path: Path, error: sqlite3.Error | UnicodeDecodeError) -> StartRefused:
+    if isinstance(error, UnicodeDecodeError):  # the message of SQLite has damaged text in it
+        return StartRefused(f"{path} is damaged (its text is not UTF-8)", _SALVAGE)
     if getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGED:
         return StartRefused(f"{path} is damaged ({error})", _SALVAGE)
     remedy = "check its disk, its permissions, and which other programs have it open"
     return StartRefused(f"{path} cannot be opened ({error})", remedy)
 
 
-def _failure(path: Path, error: sqlite3.Error) -> DatabaseFailed:
+def _failure(path: Path, error: sqlite3.Error | UnicodeDecodeError) -> DatabaseFailed:
+    if isinstance(error, UnicodeDecodeError):
+        return DatabaseFailed(path, "it is damaged", f"stop the hub and {_SALVAGE}")
     code = getattr(error, "sqlite_errorcode", 0)
     reason = f"{error} ({getattr(error, 'sqlite_errorname', 'no code')})"
     if code == sqlite3.SQLITE_FULL:

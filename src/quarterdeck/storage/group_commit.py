@@ -60,7 +60,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import anyio
 from anyio import to_thread
@@ -68,6 +68,7 @@ from anyio.lowlevel import current_token
 
 from quarterdeck.errors import LogGap, StorageFailed
 from quarterdeck.storage.contract import Batch, SessionMeta, Stored
+from quarterdeck.storage.damage import Damage, LogEpoch
 
 logger = logging.getLogger(__name__)
 
@@ -335,6 +336,12 @@ class BlockingLog(Commits, Protocol):
     @property
     def path(self) -> Path: ...
 
+    @property
+    def epoch(self) -> LogEpoch: ...
+
+    @property
+    def damages(self) -> Sequence[Damage]: ...
+
     def open(self) -> None: ...
 
     def read(self, session_id: str, after: int, limit: int) -> list[bytes]: ...
@@ -348,12 +355,46 @@ class BlockingLog(Commits, Protocol):
     def close(self) -> None: ...
 
 
+def disk_size(path: Path) -> int:
+    """Return the size of a log with its WAL, if it has one."""
+    files = (path, path.with_name(f"{path.name}-wal"))
+    return sum(each.stat().st_size for each in files if each.exists())
+
+
+@runtime_checkable
+class CompactableLog(Protocol):
+    """A log that can be compacted while it is used; see `sqlite_compaction`."""
+
+    def begin_compaction(self) -> bool: ...
+
+    def write_compact_copy(self) -> None: ...
+
+    def finish_compaction(self) -> None: ...
+
+    def end_compaction(self) -> None: ...
+
+
+PageRequest = tuple[str, int, int]
+"""Session, after which event, and how many at most."""
+
+
+def _pages(log: BlockingLog, wanted: Sequence[PageRequest]) -> list[list[bytes]]:
+    pages: list[list[bytes]] = []
+    for session_id, after, limit in wanted:
+        try:
+            pages.append(log.read(session_id, after, limit))
+        except StorageFailed:
+            pages.append([])
+    return pages
+
+
 class ThreadedStorage:
     """A `Storage` around a blocking log: one thread writes, another one reads."""
 
     def __init__(self, log: BlockingLog) -> None:
         self._log = log
         self._writer: GroupCommit | None = None
+        self._compacting = anyio.Lock()
         self._reads = anyio.CapacityLimiter(1)  # one reader is enough: pages are short
 
     @property
@@ -367,6 +408,14 @@ class ThreadedStorage:
     @property
     def path(self) -> Path:
         return self._log.path
+
+    @property
+    def epoch(self) -> LogEpoch:
+        return self._log.epoch
+
+    @property
+    def damages(self) -> Sequence[Damage]:
+        return self._log.damages
 
     async def open(self) -> None:
         if self._writer is None:
@@ -388,12 +437,40 @@ class ThreadedStorage:
         page = partial(self._log.read, session_id, after, limit)
         return await to_thread.run_sync(page, limiter=self._reads)
 
+    async def read_many(self, wanted: Sequence[PageRequest]) -> list[list[bytes]]:
+        """Read many pages in one job of the thread; a page that cannot be read is empty."""
+        self._open_writer()
+        return await to_thread.run_sync(partial(_pages, self._log, wanted), limiter=self._reads)
+
     async def sessions(self) -> list[SessionMeta]:
         self._open_writer()
         return await to_thread.run_sync(self._log.sessions, limiter=self._reads)
 
     async def delete_events(self, session_id: str) -> None:
         await self._open_writer().run(partial(self._log.forget, session_id))
+
+    async def compact(self) -> tuple[int, int]:
+        """Give free space back to the disk; return the size of the log before and after.
+
+        Commits wait for some milliseconds in the end, and the event loop never.
+
+        Raises:
+            StorageFailed: if that is not possible now; the log is as it was.
+        """
+        writer, log = self._open_writer(), self._log
+        before = await to_thread.run_sync(disk_size, log.path)
+        if not isinstance(log, CompactableLog):
+            return before, before  # it compacts itself
+        async with self._compacting:
+            try:
+                while not await writer.run(log.begin_compaction):
+                    pass  # the thread deletes some after each job
+                await to_thread.run_sync(log.write_compact_copy)
+                await writer.run(log.finish_compaction)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await writer.run(log.end_compaction)
+        return before, await to_thread.run_sync(disk_size, log.path)
 
     async def close(self) -> None:
         writer, self._writer = self._writer, None

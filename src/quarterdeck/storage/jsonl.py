@@ -3,6 +3,10 @@
 A batch is one write and one fdatasync, so stored events survive a power cut. `kill -9` in the
 middle of a write can leave the first lines of a batch that was never acknowledged, whole and in
 order; a torn line is cut off when the log is opened again.
+
+The format has no room for checksums: the running checksum of each session's events is in the mark
+beside the file (`mark`), with its epoch. Opening the log reads all of it and compares. A session
+that differs is damaged: reading it raises `LogDamaged`, and all others work.
 """
 
 from __future__ import annotations
@@ -18,12 +22,15 @@ from typing import Final, TypeGuard
 
 from msgspec import UNSET
 
-from quarterdeck.errors import JsonInvalid, LogGap, StorageFailed, StorageRefused
+from quarterdeck.errors import JsonInvalid, LogDamaged, LogGap, StorageFailed, StorageRefused
 from quarterdeck.jsontext import decode_json
+from quarterdeck.storage.checksums import new_epoch
 from quarterdeck.storage.contract import Batch, Group, SessionMeta, Stored, encode_meta, listed_meta
+from quarterdeck.storage.damage import Damage, LogEpoch
 from quarterdeck.storage.group_commit import ThreadedStorage
 from quarterdeck.storage.jsonl_index import EventLine, Index, Line, read_line
 from quarterdeck.storage.lock import PRIVATE, release_lock, take_lock, unwritable
+from quarterdeck.storage.mark import LogMark, MarkReading
 
 logger = logging.getLogger(__name__)
 
@@ -62,14 +69,18 @@ class _JsonlLog:
         """Held while a page is read and while a rewritten file replaces the old one."""
         self._compact_bytes = _COMPACT_BYTES
         self._broken: StorageFailed | None = None
+        self._mark = LogMark(path)
+        self.epoch = LogEpoch("")
+        self.damages: Sequence[Damage] = ()
 
     def open(self) -> None:
         self._lock = take_lock(self.path)
         try:
             self._file = os.open(self.path, _OPEN_FLAGS | os.O_CREAT, PRIVATE)
             try:
-                self._load()
+                self._load(reading := self._mark.read())
                 _sync_folder(self.path.parent)
+                self._begin_epoch(reading)
             except BaseException:
                 os.close(self._file)
                 raise
@@ -103,6 +114,9 @@ class _JsonlLog:
             session = self._index.sessions.get(session_id)
             if session is None:
                 return page
+            if session.is_damaged:
+                damage = next(each for each in self.damages if each.session_id == session_id)
+                raise LogDamaged(self.path, session_id, damage.sentence)
             after = max(after, session.freed_seq)
             for run in session.runs_after(after):
                 for line in os.pread(self._file, run.end - run.start, run.start).split(b"\n"):
@@ -126,6 +140,9 @@ class _JsonlLog:
         line = encode_meta(meta, freed_seq=session.last_seq, before=session.meta)
         self._write(line + b"\n")
         self._index.add_meta(session_id, line, freed_seq=session.last_seq)
+        session.is_damaged = False  # deleted, damage included
+        self.damages = [each for each in self.damages if each.session_id != session_id]
+        self._mark.note([(session.number, session.slot)])
 
     def tidy(self) -> bool:
         if self.is_untidy:
@@ -143,10 +160,12 @@ class _JsonlLog:
         finally:
             os.close(self._file)
             self._file = -1  # a late reader must not read a reused descriptor
+            self._mark.close(is_clean=self._broken is None)
             release_lock(self._lock)
 
-    def _load(self) -> None:
-        index, size, tail = Index(), 0, b""
+    def _load(self, reading: MarkReading) -> None:
+        expected = {slot.name: slot for slot in reading.slots.values()}
+        index, size, tail = Index(expected), 0, b""
         self._new_path.unlink(missing_ok=True)  # left by a rewrite that was killed
         with self.path.open("rb", buffering=_BUFFER_BYTES) as file:
             for line in file:
@@ -161,6 +180,51 @@ class _JsonlLog:
         if tail:
             self._repair(tail)
         self.skipped = index.skipped
+
+    def _begin_epoch(self, reading: MarkReading) -> None:
+        """Compare the log with its mark; begin a new epoch if it may have gone back."""
+        self.damages = list(self._differences(reading))
+        if self.damages:
+            self.damages = [*self.damages, *self._unknown(reading)]
+        for damage in self.damages:
+            logger.error("the log is damaged", extra={"reason": damage.sentence})
+        number, epoch = reading.number, reading.epoch
+        if self.damages or reading.doubt:
+            is_new = not self._index.sessions and not number
+            number, epoch = (1 if is_new else max(number, 1) + 1), new_epoch()
+        self.epoch = LogEpoch(epoch, is_first=number == 1)
+        sessions = self._index.sessions.values()
+        self._mark.begin(epoch, number, {each.number: each.slot for each in sessions})
+
+    def _differences(self, reading: MarkReading) -> Iterator[Damage]:
+        known = {each.name: (name, each) for name, each in self._index.sessions.items()}
+        for slot in reading.slots.values():
+            session_id, session = known.get(slot.name, (None, None))
+            stored = 0 if session is None else session.last_seq
+            if stored < slot.last_seq:
+                first, reason = stored + 1, "they were stored and are missing"
+            elif session is not None and not session.is_verified:
+                session.is_damaged = True
+                first, reason = session.freed_seq + 1, "their checksum is wrong"
+            else:
+                continue
+            yield Damage(
+                session_id=session_id,
+                first_seq=first,
+                last_seq=slot.last_seq,
+                reason=reason,
+                is_lost=stored < slot.last_seq,
+            )
+
+    def _unknown(self, reading: MarkReading) -> Iterator[Damage]:
+        """Yield sessions that the mark lacks: a damaged line may have another session's id."""
+        known = {slot.name for slot in reading.slots.values()}
+        for session_id, session in self._index.sessions.items():
+            if session.name not in known:
+                session.is_damaged = True
+                reason = "it was never stored, or its id is damaged"
+                last = session.last_seq
+                yield Damage(session_id=session_id, first_seq=1, last_seq=last, reason=reason)
 
     def _repair(self, tail: bytes) -> None:
         """End the last line if it is whole, else cut it off: the next must not be glued to it."""
@@ -185,10 +249,12 @@ class _JsonlLog:
         for record, line in zip(group.records, lines, strict=True):
             session = self._index.session(record.session_id)
             if isinstance(record, Stored):
-                session.add_event(record.seq, start, start + len(line) + 1)
+                session.add_event(record.seq, start, line + b"\n")
             else:
                 self._index.add_meta(record.session_id, line, freed_seq=session.freed_seq)
             start += len(line) + 1
+        stored = [self._index.session(session_id) for session_id in group.last_seqs]
+        self._mark.note([(session.number, session.slot) for session in stored])
 
     def _meta_line(self, meta: SessionMeta) -> bytes:
         known = self._index.sessions.get(meta.session_id)

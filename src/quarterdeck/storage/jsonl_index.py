@@ -13,14 +13,18 @@ Anything else is malformed: skipped, counted and kept.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeAlias
+from zlib import crc32
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from quarterdeck.errors import JsonInvalid
 from quarterdeck.jsontext import decode_json
+from quarterdeck.storage.checksums import name_checksum
 from quarterdeck.storage.contract import META_KIND, SessionMeta, decode_meta
+from quarterdeck.storage.mark import Slot
 
 RUN_BYTES: Final = 128 << 10
 """The extent of one run, and so the most that a page reads in vain."""
@@ -74,15 +78,29 @@ class EventRange(NamedTuple):
 class SessionIndex:
     """What is known about a session without reading the file."""
 
-    def __init__(self) -> None:
+    def __init__(self, session_id: str, number: int) -> None:
         self.meta: bytes | None = None
         self.last_seq = 0
         self.freed_seq = 0
         self.event_bytes = 0
+        self.chain = 0
+        """The running checksum of the events that are not deleted; the slot adds the meta."""
+        self.is_verified = False
+        """Whether it once was what the mark says."""
+        self.is_damaged = False
+        self.name = name_checksum(session_id)
+        self.number = number
         self._runs: list[EventRange] = []
 
-    def add_event(self, seq: int, start: int, end: int) -> None:
+    @property
+    def slot(self) -> Slot:
+        return Slot(self.last_seq, self.name, crc32(self.meta or b"", self.chain))
+
+    def add_event(self, seq: int, start: int, line: bytes) -> None:
+        """Add the event in `line`, which has its newline, at `start` of the file."""
+        end = start + len(line)
         self.last_seq = seq
+        self.chain = crc32(line, self.chain)
         self.event_bytes += end - start
         last = self._runs[-1] if self._runs else None
         if last is not None and end - last.start <= RUN_BYTES:
@@ -92,7 +110,7 @@ class SessionIndex:
 
     def free_events(self, seq: int) -> int:
         """Forget all events, the last of which is `seq`; return their size in bytes."""
-        freed, self.event_bytes = self.event_bytes, 0
+        freed, self.event_bytes, self.chain = self.event_bytes, 0, 0
         self.freed_seq = seq
         self.last_seq = max(self.last_seq, seq)
         self._runs = []
@@ -111,7 +129,9 @@ class SessionIndex:
 class Index:
     """All sessions of a file, in order of first appearance, and the size of its garbage."""
 
-    def __init__(self) -> None:
+    def __init__(self, expected: Mapping[int, Slot] | None = None) -> None:
+        """`expected` is what the log had when its mark was written, by the sessions' names."""
+        self._expected = {} if expected is None else expected
         self.sessions: dict[str, SessionIndex] = {}
         self.understood = 0
         self.skipped = 0
@@ -123,7 +143,7 @@ class Index:
     def session(self, session_id: str) -> SessionIndex:
         known = self.sessions.get(session_id)
         if known is None:
-            known = self.sessions[session_id] = SessionIndex()
+            known = self.sessions[session_id] = SessionIndex(session_id, len(self.sessions) + 1)
         return known
 
     def add_line(self, line: bytes, start: int) -> None:
@@ -150,10 +170,18 @@ class Index:
             freed = session.free_events(freed_seq)
             self.freed_bytes += freed
             self.garbage_bytes += freed
+        self._verify(session)
 
     def _add_event(self, session_id: str, seq: int, start: int, line: bytes) -> bool:
         session = self.session(session_id)
         if seq <= session.last_seq:  # numbers never go back: a repeated line is not an event
             return False
-        session.add_event(seq, start, start + len(line))
+        session.add_event(seq, start, line)
+        self._verify(session)
         return True
+
+    def _verify(self, session: SessionIndex) -> None:
+        """Compare a session with the mark; lines that the mark does not have yet may follow."""
+        slot = self._expected.get(session.name)
+        if slot is not None and session.last_seq == slot.last_seq:
+            session.is_verified = session.is_verified or session.slot == slot

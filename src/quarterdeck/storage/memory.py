@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import msgspec
 
 from quarterdeck.errors import StorageFailed
+from quarterdeck.storage.checksums import new_epoch
 from quarterdeck.storage.contract import Group, SessionMeta, Stored
+from quarterdeck.storage.damage import Damage, LogEpoch
 
 
 class _Session:
@@ -29,6 +31,8 @@ class MemoryStorage:
     def __init__(self) -> None:
         self._sessions: dict[str, _Session] = {}
         self._is_open = False
+        self.epoch = LogEpoch(new_epoch())
+        self.damages: Sequence[Damage] = ()
 
     @property
     def is_durable(self) -> bool:

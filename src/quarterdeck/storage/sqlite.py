@@ -3,6 +3,12 @@
 An event is stored when its commit has returned. With `synchronous="normal"` it survives `kill -9`
 of this process and the file is never damaged, but a power cut can undo the last commits. With
 "full" it survives that too, at the cost of one fsync per commit.
+
+Every row has a checksum (`sqlite_rows`), and a mark beside the file says how far each session was
+stored (`mark`). Opening the log compares the records of all sessions with the mark; events are
+checked when they are read. Damage costs its session: reading it raises `LogDamaged`, and all other
+sessions work. Events that are missing at the end of a session are recorded as lost (`losses`), the
+log gets a new epoch, and the session continues.
 """
 
 from __future__ import annotations
@@ -10,22 +16,53 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from quarterdeck.errors import LogGap, StorageFailed
-from quarterdeck.storage.contract import Batch, Group, Run, SessionMeta, encode_meta, listed_meta
+from quarterdeck.errors import REPAIR, LogDamaged, LogGap, StorageFailed
+from quarterdeck.storage.checksums import (
+    meta_checksum,
+    name_checksum,
+    new_epoch,
+    run_checksum,
+)
+from quarterdeck.storage.contract import Batch, Group, SessionMeta, encode_meta
+from quarterdeck.storage.damage import Damage, LogEpoch
 from quarterdeck.storage.group_commit import ThreadedStorage
 from quarterdeck.storage.lock import PRIVATE, release_lock, take_lock, unwritable
+from quarterdeck.storage.mark import LogMark, MarkReading
+from quarterdeck.storage.sqlite_compaction import (
+    catch_up,
+    compact_path,
+    is_equal,
+    put_in_place,
+    remove_copy,
+    write_copy,
+)
+from quarterdeck.storage.sqlite_rows import (
+    PAGE,
+    RECORDS,
+    BadRun,
+    Head,
+    PageReader,
+    last_stored,
+    listed_record,
+    read_record,
+    rows_of,
+)
 from quarterdeck.storage.sqlite_schema import (
     DAMAGED,
     Synchronous,
     check_file,
+    column_of,
     connect_reader,
     connect_writer,
     migrate,
+    session_of,
     transaction,
     unusable,
 )
@@ -38,19 +75,17 @@ _COMMIT_BYTES: Final = 2 * 8_192
 """What a commit adds to the WAL beside its events: a page of events, one of sessions."""
 _SWEEP_ROWS: Final = 100
 """Rows deleted at once, about 10 ms: a commit never waits longer for housekeeping."""
-_ROW_BYTES: Final = 64 << 10
-"""The size of a row with several events: reading one event reads its whole row."""
+_CATCH_UPS: Final = 5
+_SEAL_ROWS: Final = 50
+"""Rows of an older format that get their checksums at once."""
 
 _UPSERT: Final = (
-    "INSERT INTO sessions (id, session_id, meta, last_seq) VALUES (?, ?, ?, ?)"
-    " ON CONFLICT (id) DO UPDATE SET"
-    " last_seq = excluded.last_seq, meta = coalesce(excluded.meta, meta)"
+    "INSERT INTO sessions (id, session_id, meta, last_seq, checksum) VALUES (?, ?, ?, ?, ?)"
+    " ON CONFLICT (id) DO UPDATE SET last_seq = excluded.last_seq,"
+    " meta = coalesce(excluded.meta, meta), checksum = excluded.checksum"
 )
-_INSERT: Final = "INSERT INTO events (session, last_seq, count, data) VALUES (?, ?, ?, ?)"
-_PAGE: Final = (
-    "SELECT events.last_seq, count, data FROM sessions JOIN events ON session = sessions.id"
-    " WHERE session_id = ? AND events.last_seq > ? AND events.last_seq > freed_seq"
-    " ORDER BY events.last_seq"
+_INSERT: Final = (
+    "INSERT INTO events (session, last_seq, count, data, checksum) VALUES (?, ?, ?, ?, ?)"
 )
 _SWEEP: Final = (
     "DELETE FROM events WHERE id IN"
@@ -60,8 +95,13 @@ _UNSWEPT: Final = (
     "SELECT id, freed_seq FROM sessions WHERE freed_seq > 0 AND EXISTS"
     " (SELECT 1 FROM events WHERE session = sessions.id AND events.last_seq <= freed_seq)"
 )
+_UNSEALED: Final = (
+    "SELECT id, session, last_seq, count, data FROM events"
+    " WHERE id BETWEEN ? AND ? AND checksum IS NULL ORDER BY id LIMIT ?"
+)
 _DISK_FULL: Final = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE}
 _NOT_SYNCED: Final = {sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC}
+_SEALED: Final = range(0)
 
 
 class SqliteStorage(ThreadedStorage):
@@ -74,15 +114,25 @@ class SqliteStorage(ThreadedStorage):
 class _SqliteLog:
     def __init__(self, path: Path, synchronous: Synchronous) -> None:
         self.path = path
+        self.epoch = LogEpoch("")
         self._synchronous = synchronous
         self._lock = -1
+        self._mark = LogMark(path)
         self._writer: sqlite3.Connection
         self._reader: sqlite3.Connection
-        self._heads: dict[str, tuple[int, int]] = {}
-        """Id and last seq of the sessions written to since the log was opened."""
+        self._heads: dict[str, Head] = {}
+        """Every session of the log."""
+        self._damages: dict[tuple[str | None, int], Damage] = {}
+        self._bad_records: set[str] = set()
         self._next_id = 1
         self._unswept: list[tuple[int, int]] = []
+        self._unsealed = _SEALED
+        """The ids of rows of an older format that may have no checksum yet."""
         self._wal_bytes = 0
+        self._was_absent = False
+        self.is_compacting = False
+        self._swap = threading.Lock()
+        """Held while a page is read and while a copy replaces the file."""
         self._broken: StorageFailed | None = None
 
     @property
@@ -91,7 +141,60 @@ class _SqliteLog:
 
     @property
     def is_untidy(self) -> bool:
-        return bool(self._unswept) or self._wal_bytes > _CHECKPOINT_BYTES
+        return self._wal_bytes > _CHECKPOINT_BYTES or self._has_chores
+
+    @property
+    def _has_chores(self) -> bool:
+        return not self.is_compacting and (bool(self._unswept) or len(self._unsealed) > 0)
+
+    # ---- compaction ------------------------------------------------------------------------
+
+    def begin_compaction(self) -> bool:
+        """Put off the deletion of events; return False if some wait to be deleted first."""
+        self.is_compacting = not self._unswept
+        return self.is_compacting
+
+    def write_compact_copy(self) -> None:
+        """Write the copy, on any thread."""
+        with self._failures():
+            write_copy(self.path)
+            for _ in range(_CATCH_UPS):
+                if catch_up(self.path) < _SEAL_ROWS:
+                    return
+
+    def finish_compaction(self) -> None:
+        """Put the copy in the place of the log; nothing is committed or read meanwhile."""
+        with self._failures(), self._swap:
+            catch_up(self.path)
+            if not is_equal(self.path):
+                raise StorageFailed(self.path, "its copy differs", "report this; nothing changed")
+            self._mark.expect(compact_path(self.path))
+            self._reader.close()
+            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._writer.close()
+            try:
+                self._replace()
+            finally:
+                self._writer = connect_writer(self.path, self._synchronous)
+                self._reader = connect_reader(self.path)
+                self._mark.settle()
+            self._wal_bytes = 0
+
+    def _replace(self) -> None:
+        # A WAL that is still there belongs to the old file: another program has that open.
+        if Path(f"{self.path}-wal").exists():
+            raise StorageFailed(
+                self.path, "another program reads it", "wait for its end and try again"
+            )
+        put_in_place(self.path)
+
+    def end_compaction(self) -> None:
+        self.is_compacting = False
+        remove_copy(self.path)
+
+    @property
+    def damages(self) -> Sequence[Damage]:
+        return tuple(self._damages.values())
 
     def open(self) -> None:
         self._lock = take_lock(self.path)
@@ -112,57 +215,102 @@ class _SqliteLog:
         return gaps
 
     def read(self, session_id: str, after: int, limit: int) -> list[bytes]:
-        with self._failures():
-            events: list[bytes] = []
-            for last_seq, count, data in self._reader.execute(_PAGE, (_column(session_id), after)):
-                run = data.split(b"\n") if count > 1 else [data]
-                events += run[max(0, after - (last_seq - count)) :]
-                if len(events) >= limit:
-                    break
-            return events[:limit]
+        with self._failures(), self._swap:
+            while True:
+                head = self._heads.get(session_id)
+                if head is None:
+                    return []
+                try:
+                    return self._page(session_id, head, max(after, head.freed_seq), limit)
+                except BadRun as error:
+                    if self._heads[session_id].freed_seq != head.freed_seq:
+                        continue  # its events were deleted meanwhile
+                    raise self._damaged(error.damage(session_id)) from None
+
+    def _page(self, session_id: str, head: Head, after: int, limit: int) -> list[bytes]:
+        if session_id in self._bad_records:
+            raise BadRun(0, 0, "its checksum is wrong")
+        page = PageReader(head, after, self._unsealed)
+        try:
+            return page.read(self._reader.execute(PAGE, (head.id, after)), limit)
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            is_damage = getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGED
+            if not is_damage and isinstance(error, sqlite3.Error):
+                raise
+            if page.events:
+                return page.events[:limit]
+            raise BadRun(page.reached + 1, head.last_seq, f"{error}") from error
+
+    def _damaged(self, damage: Damage) -> LogDamaged:
+        """Remember damage, and return the error for it."""
+        key = (damage.session_id, damage.first_seq)
+        if key not in self._damages:
+            self._damages[key] = damage
+            logger.error("the log is damaged", extra={"reason": damage.sentence})
+        return LogDamaged(self.path, damage.session_id or "", damage.sentence)
 
     def sessions(self) -> list[SessionMeta]:
-        with self._failures():
-            rows = self._reader.execute(
-                "SELECT session_id, meta, last_seq FROM sessions ORDER BY id"
-            )
-            return [listed_meta(_text(name), meta, last_seq) for name, meta, last_seq in rows]
+        with self._failures(), self._swap:
+            records = [read_record(row) for row in self._reader.execute(RECORDS)]
+            return [
+                listed_record(record)
+                if record.is_intact
+                else listed_record(record._replace(head=self._heads[record.session_id]))
+                for record in records
+                if record.is_intact or record.session_id in self._bad_records
+            ]
 
     def forget(self, session_id: str) -> None:
         with self._failures():
-            head = self._head(session_id)
+            head = self._heads.get(session_id)
             if head is None:
                 return
+            freed = head._replace(freed_seq=head.last_seq)
             with transaction(self._writer):
                 self._writer.execute(
-                    "UPDATE sessions SET freed_seq = last_seq WHERE id = ?", head[:1]
+                    "UPDATE sessions SET freed_seq = ?, checksum = ? WHERE id = ?",
+                    (freed.freed_seq, freed.checksum, freed.id),
                 )
-        self._unswept.append(head)
+                self._writer.execute(
+                    "DELETE FROM losses WHERE session_id = ?", (column_of(session_id),)
+                )
+        self._heads[session_id] = freed
+        self._unswept.append((freed.id, freed.freed_seq))
+        for key in [key for key in self._damages if key[0] == session_id]:
+            if session_id not in self._bad_records:
+                del self._damages[key]  # deleted, damage included
 
     def tidy(self) -> bool:
         if not self.is_untidy:
             return False  # the usual case
         with self._failures():
-            if self._unswept:
+            if self._unswept and not self.is_compacting:
                 self._sweep()
+            elif len(self._unsealed) and not self.is_compacting:
+                self._seal()
             if self._wal_bytes > _CHECKPOINT_BYTES:
                 self._wal_bytes = 0
                 # PASSIVE does not wait for the reader; what that blocks is copied next time.
                 self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        return bool(self._unswept)
+        return self._has_chores
 
     def close(self) -> None:
         try:
-            while self.tidy():
-                pass
+            self.is_compacting = False
+            while self._unswept:
+                self.tidy()
         except StorageFailed as error:  # sweeping resumes when the log is opened next
             logger.warning("housekeeping of the log failed", extra={"reason": str(error)})
         finally:
             self._reader.close()
-            self._writer.close()  # checkpoints and removes the WAL
+            self._writer.close()  # checkpoints and removes the WAL, unless another process reads
+            is_synced = self._broken is None and not Path(f"{self.path}-wal").exists()
+            self._mark.close(is_clean=is_synced)
             release_lock(self._lock)
 
     def _connect(self) -> None:
+        remove_copy(self.path)  # left by a process that was killed
+        self._was_absent = not self.path.exists()  # moved away: nothing is missed
         try:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
             check_file(self.path)
@@ -176,56 +324,156 @@ class _SqliteLog:
                 self._reader = connect_reader(self.path)
                 undo.callback(self._reader.close)
                 self._load()
-            except sqlite3.DatabaseError as error:
+            except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
                 raise unusable(self.path, error) from error
             undo.pop_all()
 
     def _load(self) -> None:
         """Read the state from the file, never from a previous opening."""
-        last_id = self._writer.execute("SELECT max(id) FROM sessions").fetchone()[0]
-        self._next_id = (last_id or 0) + 1
+        self._heads, self._damages, self._bad_records = {}, {}, set()
+        last_id = 0
+        for row in self._writer.execute(RECORDS).fetchall():
+            record = read_record(row)
+            last_id = max(last_id, record.head.id)
+            if record.is_intact:
+                self._heads[record.session_id] = record.head
+            elif record.session_id not in self._heads:
+                self._add_bad_record(record.session_id, record.head)
+        self._next_id = last_id + 1
         self._unswept = self._writer.execute(_UNSWEPT).fetchall()
-        self._heads = {}
         self._broken = None
+        self._begin_epoch()
+
+    def _add_bad_record(self, session_id: str, head: Head) -> None:
+        # Its numbers cannot be trusted; those of its events can.
+        last_seq = last_stored(self._writer, head.id)
+        self._heads[session_id] = head._replace(last_seq=last_seq, freed_seq=0)
+        self._bad_records.add(session_id)
+        reason = "its checksum is wrong"
+        self._damaged(Damage(session_id=session_id, first_seq=0, last_seq=0, reason=reason))
+
+    def _begin_epoch(self) -> None:
+        """Compare the log with its mark; begin a new epoch if it may have gone back."""
+        reading = self._mark.read()
+        facts = self._writer.execute(
+            "SELECT epoch, number, unsealed_from, unsealed_to FROM log"
+        ).fetchone() or ("", 0, 1, 0)
+        epoch, number, unsealed_from, unsealed_to = facts
+        self._unsealed = range(unsealed_from, unsealed_to + 1)
+        is_new = number == 0
+        is_empty = is_new and not self._heads and not self._was_absent
+        lost = self._lost(reading, is_empty=is_empty, epoch=epoch)
+        if is_new or lost or reading.doubt or reading.epoch != epoch:
+            epoch, number = new_epoch(), max(number, reading.number) + 1
+            self._store_epoch(epoch, number, lost)
+            if number > 1:
+                why = reading.doubt or ("events are missing" if lost else "it was replaced")
+                extra = {"reason": why, "epoch": epoch}
+                logger.info("the log may have gone back; its readers start over", extra=extra)
+        self.epoch = LogEpoch(epoch, is_first=number == 1)
+        self._mark.begin(epoch, number, {head.id: head.slot for head in self._heads.values()})
+        for damage in self._recorded_losses():
+            self._damaged(damage)
+
+    def _lost(self, reading: MarkReading, *, is_empty: bool, epoch: str) -> list[Damage]:
+        """Return what the mark has and the log does not."""
+        if reading.epoch != epoch and not is_empty:
+            return []  # a mark of another log
+        by_id = {head.id: (name, head) for name, head in self._heads.items()}
+        lost: list[Damage] = []
+        for id_, slot in reading.slots.items():
+            session_id, head = by_id.get(id_, (None, None))
+            if head is not None and head.name != slot.name:
+                continue  # its record is damaged, which was found already
+            stored = 0 if head is None else head.last_seq
+            if stored < slot.last_seq:
+                reason = "they were stored and are missing"
+                lost.append(
+                    Damage(
+                        session_id=session_id,
+                        first_seq=stored + 1,
+                        last_seq=slot.last_seq,
+                        reason=reason,
+                        is_lost=True,
+                    )
+                )
+        return lost
+
+    def _store_epoch(self, epoch: str, number: int, lost: Sequence[Damage]) -> None:
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        with transaction(self._writer):
+            self._writer.execute(
+                "INSERT INTO log VALUES (1, ?, ?, 1, 0)"
+                " ON CONFLICT (id) DO UPDATE SET epoch = excluded.epoch, number = excluded.number",
+                (epoch, number),
+            )
+            self._writer.executemany(
+                "INSERT INTO losses (session_id, first_seq, last_seq, found_at)"
+                " VALUES (?, ?, ?, ?)",
+                [
+                    (
+                        None if each.session_id is None else column_of(each.session_id),
+                        each.first_seq,
+                        each.last_seq,
+                        now,
+                    )
+                    for each in lost
+                ],
+            )
+
+    def _recorded_losses(self) -> list[Damage]:
+        rows = self._writer.execute(
+            "SELECT session_id, first_seq, last_seq, found_at FROM losses ORDER BY id"
+        ).fetchall()
+        return [
+            Damage(
+                session_id=None if column is None else session_of(column),
+                first_seq=first_seq,
+                last_seq=last_seq,
+                reason=f"they were stored and are missing, found {found_at}",
+                is_lost=True,
+            )
+            for column, first_seq, last_seq, found_at in rows
+        ]
 
     def _store(self, group: Group) -> None:
-        heads, next_id, sessions = {}, self._next_id, []
+        heads: dict[str, Head] = {}
+        next_id, sessions = self._next_id, []
         with transaction(self._writer):
             for session_id, last_seq in group.last_seqs.items():
-                head = self._head(session_id)
+                head = self._heads.get(session_id)
                 if head is None:
-                    head, next_id = (next_id, 0), next_id + 1
-                heads[session_id] = (head[0], last_seq)
-                meta = self._encoded(group.metas.get(session_id), head[0])
-                sessions.append((head[0], _column(session_id), meta, last_seq))
+                    head = Head(next_id, 0, 0, name_checksum(session_id), 0)
+                    next_id += 1
+                meta = self._encoded(group.metas.get(session_id), head.id)
+                meta_sum = head.meta if meta is None else meta_checksum(meta)
+                head = Head(head.id, last_seq, head.freed_seq, head.name, meta_sum)
+                heads[session_id] = head
+                sessions.append((head.id, column_of(session_id), meta, last_seq, head.checksum))
             rows = [
-                (heads[session_id][0], last_seq, count, data)
-                for session_id, last_seq, count, data in _rows(group.runs)
+                (head.id, last_seq, count, data, run_checksum(head.name, last_seq, count, data))
+                for session_id, last_seq, count, data in rows_of(group.runs)
+                for head in (heads[session_id],)
             ]
             self._writer.executemany(_UPSERT, sessions)
             self._writer.executemany(_INSERT, rows)
         self._heads |= heads
         self._next_id = next_id
-        self._wal_bytes += _COMMIT_BYTES + sum(len(data) for _, _, _, data in rows)
+        self._wal_bytes += _COMMIT_BYTES + sum(len(row[3]) for row in rows)
+        self._mark.note([(head.id, head.slot) for head in heads.values()])
 
     def _encoded(self, meta: SessionMeta | None, id_: int) -> bytes | None:
         if meta is None:
             return None
         row = self._writer.execute("SELECT meta FROM sessions WHERE id = ?", (id_,)).fetchone()
-        return encode_meta(meta, before=row[0] if row else None)
+        self._bad_records.discard(meta.session_id)  # the record is written anew
+        self._damages.pop((meta.session_id, 0), None)
+        before = row[0] if row and isinstance(row[0], bytes) else None
+        return encode_meta(meta, before=before)
 
     def _last_seq(self, session_id: str) -> int:
-        head = self._head(session_id)
-        return 0 if head is None else head[1]
-
-    def _head(self, session_id: str) -> tuple[int, int] | None:
         head = self._heads.get(session_id)
-        if head is None:
-            query = "SELECT id, last_seq FROM sessions WHERE session_id = ?"
-            head = self._writer.execute(query, (_column(session_id),)).fetchone()
-            if head is not None:
-                self._heads[session_id] = head
-        return head
+        return 0 if head is None else head.last_seq
 
     def _sweep(self) -> None:
         id_, freed_seq = self._unswept[0]
@@ -235,11 +483,36 @@ class _SqliteLog:
         if swept < _SWEEP_ROWS:
             self._unswept.pop(0)
 
+    def _seal(self) -> None:
+        """Give some rows of an older format their checksums."""
+        unsealed, self._unsealed = self._unsealed, _SEALED  # if it fails, the next start tries
+        names = {head.id: head.name for head in self._heads.values()}
+        query = (unsealed.start, unsealed.stop - 1, _SEAL_ROWS)
+        rows = self._writer.execute(_UNSEALED, query).fetchall()
+        done = rows[-1][0] + 1 if len(rows) == _SEAL_ROWS else unsealed.stop
+        with transaction(self._writer):
+            for id_, session, last_seq, count, data in rows:
+                is_whole = count == 1 or data.count(b"\n") == count - 1
+                checksum = run_checksum(names.get(session, 0), last_seq, count, data)
+                self._writer.execute(
+                    "UPDATE events SET checksum = ? WHERE id = ?",
+                    (checksum if is_whole else -1, id_),
+                )
+            self._writer.execute("UPDATE log SET unsealed_from = ?", (done,))
+        self._wal_bytes += sum(len(row[4]) + 8_192 for row in rows)
+        self._unsealed = range(done, unsealed.stop)
+
     @contextmanager
     def _failures(self) -> Iterator[None]:
         """Convert errors of SQLite to `StorageFailed`."""
         try:
             yield
+        except OSError as error:  # of a compaction
+            remedy = "check the disk; the log is as it was"
+            raise StorageFailed(self.path, error.strerror or str(error), remedy) from error
+        except UnicodeDecodeError as error:
+            remedy = f"stop the hub and save what is intact: {REPAIR}"
+            raise StorageFailed(self.path, "it is damaged", remedy, is_final=True) from error
         except sqlite3.Error as error:
             failure = _explain(self.path, error)
             if getattr(error, "sqlite_errorcode", None) in _NOT_SYNCED:
@@ -248,46 +521,14 @@ class _SqliteLog:
             raise failure from error
 
 
-def _rows(runs: Sequence[Run]) -> Iterator[tuple[str, int, int, bytes]]:
-    """Split runs of events into rows: session, last seq, count and data."""
-    for session_id, last_seq, events in runs:
-        size = sum(map(len, events))
-        count = len(events) // (size // _ROW_BYTES + 1) or 1
-        before = last_seq - len(events)
-        for start in range(0, len(events), count):
-            yield from _row(session_id, before + start, events[start : start + count])
-
-
-def _row(session_id: str, before: int, run: list[bytes]) -> Iterator[tuple[str, int, int, bytes]]:
-    data, count = b"\n".join(run), len(run)
-    if data.count(b"\n") == count - 1:
-        yield session_id, before + count, count, data
-        return
-    for seq, event in enumerate(run, before + 1):  # an event contains a line break
-        yield session_id, seq, 1, event
-
-
 def _explain(path: Path, error: sqlite3.Error) -> StorageFailed:
     code = getattr(error, "sqlite_errorcode", 0)
     reason = f"{error} ({getattr(error, 'sqlite_errorname', 'no code')})"
     if code in _DISK_FULL:
         return StorageFailed(path, reason, "make room on its disk; storing then resumes by itself")
     if code & 0xFF in DAMAGED:
-        remedy = "stop, copy it and salvage the copy with `sqlite3 FILE .recover`"
+        remedy = f"stop the hub and save what is intact: {REPAIR}"
         return StorageFailed(path, reason, remedy, is_final=True)
     if code in _NOT_SYNCED:
         return StorageFailed(path, reason, "check the disk, then restart", is_final=True)
     return StorageFailed(path, reason, "check the disk, its quota and its permissions")
-
-
-def _column(session_id: str) -> str | bytes:
-    """Return the value of the column `session_id`: text, or bytes if it is not valid Unicode."""
-    try:
-        session_id.encode()
-    except UnicodeEncodeError:  # a lone surrogate
-        return session_id.encode("utf-8", "surrogatepass")
-    return session_id
-
-
-def _text(column: str | bytes) -> str:
-    return column if isinstance(column, str) else column.decode("utf-8", "surrogatepass")

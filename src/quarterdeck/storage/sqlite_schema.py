@@ -27,19 +27,24 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 from urllib.parse import quote
 
-from quarterdeck.errors import StorageRefused
+from quarterdeck.errors import REPAIR, StorageRefused
+from quarterdeck.storage.checksums import meta_checksum, name_checksum, record_checksum
 
 Synchronous: TypeAlias = Literal["normal", "full"]
 Migration: TypeAlias = Callable[[sqlite3.Connection], None]
 
 APPLICATION_ID: Final = 0x51646C67  # "Qdlg"
 DAMAGED: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+REPAIRED: Final = ".repaired"
+"""The end of the name of a file that a repair has written and not yet put in its place."""
 _MAGIC: Final = b"SQLite format 3\x00"
 _TABLES: Final = {"sessions", "events"}
+_FACTS: Final = {"log", "losses"}
+"""The further tables since format 2."""
 _WAL_KEPT_BYTES: Final = 64 << 20
 _BUSY_MS: Final = 5_000
 _SALVAGE: Final = (
-    "copy it and salvage the copy with `sqlite3 FILE .recover`, restore a backup,"
+    f"save what is intact with `{REPAIR}`, restore a backup with `quarterdeck restore`,"
     " or move it away to begin an empty log"
 )
 
@@ -62,7 +67,31 @@ def _create_tables(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE UNIQUE INDEX runs ON events (session, last_seq)")
 
 
-MIGRATIONS: Final[tuple[Migration, ...]] = (_create_tables,)
+def _add_checksums(connection: sqlite3.Connection) -> None:
+    # Of events that are there already they are computed later, by housekeeping: from
+    # `unsealed_from` to `unsealed_to`. `number` counts the epochs.
+    connection.execute("ALTER TABLE events ADD COLUMN checksum INTEGER")
+    connection.execute("ALTER TABLE sessions ADD COLUMN checksum INTEGER")
+    connection.execute(
+        "CREATE TABLE log (id INTEGER PRIMARY KEY CHECK (id = 1), epoch TEXT NOT NULL,"
+        " number INTEGER NOT NULL, unsealed_from INTEGER NOT NULL, unsealed_to INTEGER NOT NULL)"
+    )
+    connection.execute(
+        "INSERT INTO log SELECT 1, '', 0, coalesce(min(id), 1), coalesce(max(id), 0) FROM events"
+    )
+    # What is known to be lost, until `quarterdeck repair` has reported it.
+    connection.execute(
+        "CREATE TABLE losses (id INTEGER PRIMARY KEY, session_id TEXT, first_seq INTEGER NOT NULL,"
+        " last_seq INTEGER NOT NULL, found_at TEXT NOT NULL)"
+    )
+    rows = connection.execute("SELECT id, session_id, meta, last_seq, freed_seq FROM sessions")
+    for id_, column, meta, last_seq, freed_seq in rows.fetchall():
+        name = name_checksum(session_of(column))
+        checksum = record_checksum(name, meta_checksum(meta), last_seq, freed_seq)
+        connection.execute("UPDATE sessions SET checksum = ? WHERE id = ?", (checksum, id_))
+
+
+MIGRATIONS: Final[tuple[Migration, ...]] = (_create_tables, _add_checksums)
 """Append only: a released migration is never changed."""
 
 
@@ -119,6 +148,7 @@ def closed_on_failure(connection: sqlite3.Connection) -> Iterator[None]:
 
 def protect(connection: sqlite3.Connection) -> None:
     """Make a damaged or malicious file an error; see the table above."""
+    connection.text_factory = _text
     for setting in (
         f"busy_timeout={_BUSY_MS}",
         "mmap_size=0",
@@ -128,12 +158,19 @@ def protect(connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA {setting}")
 
 
+def _text(value: bytes) -> str:
+    # Damaged text must not fail the whole query: its checksum is wrong, and it is reported.
+    return value.decode("utf-8", "surrogateescape")
+
+
 def check_file(path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> None:
     """Check the file at `path` without changing it.
 
     Raises:
         StorageRefused: if it is there and not a log that this version can write.
     """
+    if path.with_name(f"{path.name}{REPAIRED}").exists():
+        raise StorageRefused(path, "a repair of it was interrupted", f"finish it: {REPAIR}")
     with path.open("rb") as file:
         start = file.read(len(_MAGIC))
     if not start:
@@ -144,7 +181,7 @@ def check_file(path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> None
         with closing(connect_reader(path)) as connection:
             owner, version = _pragma(connection, "application_id"), _version(connection)
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         raise unusable(path, error) from error
     if owner == 0 and version == 0 and not tables:
         return  # created, but the first migration was interrupted
@@ -155,7 +192,9 @@ def check_file(path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> None
             f"a newer Quarterdeck wrote it (format {version}, this one knows {len(migrations)})"
         )
         raise StorageRefused(path, reason, "upgrade Quarterdeck, or choose another path")
-    if not tables >= _TABLES:
+    if version < 0:
+        raise StorageRefused(path, f"it is damaged (its format is {version})", _SALVAGE)
+    if not tables >= (_TABLES if version < 2 else _TABLES | _FACTS):
         raise StorageRefused(path, "it is damaged (a table is missing)", _SALVAGE)
 
 
@@ -192,12 +231,38 @@ def transaction(connection: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") 
         raise
 
 
-def unusable(path: Path, error: sqlite3.DatabaseError) -> StorageRefused:
+def unusable(path: Path, error: sqlite3.DatabaseError | UnicodeDecodeError) -> StorageRefused:
     """Return the error for a file that SQLite cannot open."""
+    if isinstance(error, UnicodeDecodeError):  # the message of SQLite has damaged text in it
+        return StorageRefused(path, "it is damaged (its text is not UTF-8)", _SALVAGE)
     if getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGED:
         return StorageRefused(path, f"it is damaged ({error})", _SALVAGE)
     remedy = "check its disk, its permissions, and which other programs have it open"
     return StorageRefused(path, str(error), remedy)
+
+
+def column_of(session_id: str) -> str | bytes:
+    """Return the value of a column `session_id`: text, or bytes if it is not valid Unicode."""
+    try:
+        session_id.encode()
+    except UnicodeEncodeError:  # a lone surrogate
+        return session_id.encode("utf-8", "surrogatepass")
+    return session_id
+
+
+def session_of(column: str | bytes) -> str:
+    """Return the id of a session from its column."""
+    if isinstance(column, str):
+        return column
+    return column.decode("utf-8", "surrogatepass" if _is_wide(column) else "replace")
+
+
+def _is_wide(column: bytes) -> bool:
+    try:
+        column.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:  # damaged
+        return False
+    return True
 
 
 def _version(connection: sqlite3.Connection) -> int:

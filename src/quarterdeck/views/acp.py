@@ -19,6 +19,7 @@ from quarterdeck.protocol import (
     ELICITATION_UPDATED,
     AgentMessageChunkEvent,
     AgentThoughtChunkEvent,
+    ApprovalMismatchEvent,
     AvailableCommandsUpdateEvent,
     ConfigOptionsUpdateEvent,
     CurrentModeUpdateEvent,
@@ -77,6 +78,7 @@ def session_updates(event: Event) -> Iterator[dict[str, Any]]:
             | SessionResetEvent()
             | PermissionRequestCreatedEvent()
             | PermissionRequestResolvedEvent()
+            | ApprovalMismatchEvent()
             | TerminalOutputEvent()
             | HostEvent()
             | UnknownEvent()

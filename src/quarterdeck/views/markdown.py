@@ -6,13 +6,13 @@ of the document, and no character is lost.
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from quarterdeck.protocol import SessionState, to_json
+from quarterdeck.views.line_diff import unified_lines
 from quarterdeck.views.text import one_line, plain
 
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>()#+!|~&-])")
@@ -75,11 +75,8 @@ def _content(part: Mapping[str, Any]) -> list[str]:
         case {"type": "diff", "newText": str(new), **rest}:
             old = rest.get("oldText")
             path = str(rest.get("path"))
-            origin = "/dev/null" if old is None else f"a/{path}"
-            before = old.splitlines() if isinstance(old, str) else []
-            changes = difflib.unified_diff(
-                before, new.splitlines(), origin, f"b/{path}", lineterm=""
-            )
+            before = old if isinstance(old, str) else None
+            changes = unified_lines(f"b/{path}", before, new, origin=f"a/{path}")
             return _fence(plain("\n".join(changes)), "diff")
         case {"type": "content", "content": block}:
             return _fence(plain(_block(block)))

@@ -23,6 +23,7 @@ from quarterdeck.protocol import (
     AgentMessageChunkEvent,
     AgentThoughtChunkEvent,
     AnyEvent,
+    ApprovalMismatchEvent,
     AvailableCommandsUpdateEvent,
     ConfigOptionsUpdateEvent,
     CurrentModeUpdateEvent,
@@ -55,6 +56,7 @@ from quarterdeck.protocol import (
     reduce,
     to_json,
 )
+from quarterdeck.views.line_diff import LineTally, tally_of
 
 LONGEST_TEXT: Final = 32 << 10
 """Characters of one text of a tool call; the page loads the rest on demand."""
@@ -78,6 +80,8 @@ class MessageEntry(
     prompt_key: str | UnsetType = UNSET
     """The key of the prompt, if the message is one that came through the prompt queue."""
     is_clipped: bool = False
+    cut_characters: int | UnsetType = UNSET
+    """How many are missing, if it is clipped."""
 
 
 class ToolEntry(Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="tool"):
@@ -88,6 +92,13 @@ class ToolEntry(Struct, frozen=True, kw_only=True, rename="camel", tag_field="ty
     terminals: dict[str, Any]
     """The terminals that its content names."""
     is_clipped: bool = False
+    cut_characters: int | UnsetType = UNSET
+    """How many are missing, if it is clipped."""
+    tally: LineTally | UnsetType = UNSET
+    """Of all its diffs, whole; with a clipped entry that has any."""
+    cut_diffs: dict[str, LineTally] | UnsetType = UNSET
+    """Of the diffs whose texts were cut, by their position in the content: the tallies as a whole.
+    A diff of cut texts shows changes that are none."""
 
 
 class TurnEntry(Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="turn"):
@@ -111,7 +122,20 @@ class StatusEntry(
     resumed: bool
 
 
-Entry: TypeAlias = MessageEntry | ToolEntry | TurnEntry | StatusEntry
+class MismatchEntry(
+    Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="mismatch"
+):
+    """What an agent did after an approval differs from what was shown."""
+
+    seq: int
+    at: float
+    request_id: str
+    tool_call_id: str
+    differences: list[Any]
+    """Each has `field`, `shown` and `done`."""
+
+
+Entry: TypeAlias = MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry
 
 
 class _Texts(list[str]):
@@ -289,6 +313,8 @@ class Transcript:
                 self._add(event, _turn_entry(event))
             case SessionStatusChangeEvent():
                 self._status(event)
+            case ApprovalMismatchEvent():
+                self._add(event, _mismatch_entry(event))
             case UserMessageChunkEvent() | AgentMessageChunkEvent() | AgentThoughtChunkEvent():
                 self._chunk(_KINDS[type(event)], event)
             case SessionEvent():
@@ -433,6 +459,18 @@ def _turn_entry(event: PromptFinishedEvent) -> TurnEntry:
     )
 
 
+def _mismatch_entry(event: ApprovalMismatchEvent) -> MismatchEntry:
+    payload: Any = event.payload
+    differences = payload.get("differences")
+    return MismatchEntry(
+        seq=event.seq,
+        at=event.ts,
+        request_id=_text(payload.get("requestId")),
+        tool_call_id=_text(payload.get("toolCallId")),
+        differences=differences if isinstance(differences, list) else [],
+    )
+
+
 def _is_loss(status: object) -> bool:
     """Return whether a reader must see that a session has come to this status."""
     if not is_session_status(status):
@@ -462,17 +500,47 @@ def clipped(entry: Entry) -> Entry:
                 name: {**each, "output": clip.tail(each["output"])}
                 for name, each in entry.terminals.items()
             }
-            entry = structs.replace(entry, call=clip.value(entry.call), terminals=terminals)
-        case TurnEntry() | StatusEntry():
+            whole = entry.call
+            entry = structs.replace(entry, call=clip.value(whole), terminals=terminals)
+            if clip.cut_characters:
+                entry = _with_tallies(entry, whole)
+        case TurnEntry() | StatusEntry() | MismatchEntry():
             return entry
-    return structs.replace(entry, is_clipped=True) if clip.has_cut else entry
+    if not clip.cut_characters:
+        return entry
+    return structs.replace(entry, is_clipped=True, cut_characters=clip.cut_characters)
+
+
+def _with_tallies(entry: ToolEntry, whole: Mapping[str, Any]) -> ToolEntry:
+    """Return a clipped entry with the tallies of its diffs as they were."""
+    tallies = {
+        position: tally_of(part.get("oldText") if _is_text(part, "oldText") else None, new)
+        for position, part in enumerate(whole["content"])
+        if isinstance(part, Mapping) and part.get("type") == "diff"
+        for new in (part["newText"] if _is_text(part, "newText") else "",)
+    }
+    if not tallies:
+        return entry
+    content = entry.call["content"]
+    cut = {
+        str(position): each
+        for position, each in tallies.items()
+        if position < len(content) and content[position] != whole["content"][position]
+    }
+    added = sum(each.added for each in tallies.values())
+    tally = LineTally(added, sum(each.deleted for each in tallies.values()))
+    return structs.replace(entry, tally=tally, cut_diffs=cut or UNSET)
+
+
+def _is_text(part: Mapping[str, Any], name: str) -> bool:
+    return isinstance(part.get(name), str)
 
 
 class _Clip:
-    """Copies JSON, cuts what is too long, and records whether it did."""
+    """Copies JSON, cuts what is too long, and counts what it cut."""
 
     def __init__(self, longest: int) -> None:
-        self.has_cut = False
+        self.cut_characters = 0
         self._longest = longest
 
     def value(self, value: Any, name: str = "") -> Any:
@@ -489,18 +557,19 @@ class _Clip:
     def tail(self, text: str) -> str:
         if len(text) <= self._longest:
             return text
-        self.has_cut = True
+        self.cut_characters += len(text) - self._longest
         return text[-self._longest :]
 
     def _text(self, text: str, name: str) -> str:
         is_data = name in _DATA
         if len(text) <= (LONGEST_DATA if is_data else self._longest):
             return text
-        self.has_cut = True
-        return "" if is_data else text[: self._longest]
+        kept = "" if is_data else text[: self._longest]
+        self.cut_characters += len(text) - len(kept)
+        return kept
 
     def _few(self, elements: Sequence[Any]) -> Sequence[Any]:
         if len(elements) <= MOST_ELEMENTS:
             return elements
-        self.has_cut = True
+        self.cut_characters += len(encode_json(list(elements[MOST_ELEMENTS:])))
         return elements[:MOST_ELEMENTS]

@@ -13,6 +13,8 @@ from quarterdeck.cli.arguments import data_directory
 from quarterdeck.cli.checks import Check, examine
 from quarterdeck.cli.main import main
 from quarterdeck.hub import default_home
+from quarterdeck.machine import confinement
+from quarterdeck.machine.confinement import Way
 from tests.cli.kit import Console
 
 
@@ -83,10 +85,10 @@ def test_a_directory_that_others_can_read_fails_with_a_remedy(tmp_path: Path, ho
     assert (check.status, check.remedy) == ("fail", f"make it private: chmod 700 {home}")
 
 
-def test_a_token_that_others_can_read_fails(tmp_path: Path, home: Path) -> None:
+def test_a_token_of_an_earlier_version_is_reported(tmp_path: Path, home: Path) -> None:
     (home / "token").write_text("x", encoding="ascii")
-    (home / "token").chmod(0o644)
-    assert checks(tmp_path)["token"].status == "fail"
+    check = checks(tmp_path)["token"]
+    assert (check.status, check.remedy) == ("warn", "restart the hub, which removes it")
 
 
 def test_a_damaged_log_fails_and_is_left_as_it_is(tmp_path: Path, home: Path) -> None:
@@ -165,3 +167,35 @@ def test_keys_that_agents_do_not_get_are_named_without_their_values(tmp_path: Pa
     (check,) = (each for each in checks if each.name == "environment")
     assert check.found == "withheld from agents they do not belong to: MY_API_KEY"
     assert "pass_env" in check.remedy
+
+
+def test_confinement_is_reported_in_general_and_for_agents_that_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    way = Way(name="namespace", how="namespaces", limits=("a limit",))
+    monkeypatch.setattr(confinement, "find_way", lambda: way)
+    file = tmp_path / "hub.toml"
+    file.write_text("[agents.free]\ncommand = 'x'\nconfine = 'off'\n", encoding="utf-8")
+    found = [
+        check
+        for check in examine(environ(tmp_path), tmp_path / "data", file)
+        if check.name == "confinement"
+    ]
+    assert len(found) == 2
+    assert "all agents: " in found[0].found
+    assert "by namespaces" in found[0].found
+    assert "a limit" in found[0].found
+    assert found[1].status == "warn"
+    assert found[1].found.startswith('free: advisory: confine = "off"')
+    assert "hub.toml" in found[1].remedy
+
+
+def test_a_machine_that_cannot_confine_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    way = Way(name=None, reason="it cannot be done; do this")
+    monkeypatch.setattr(confinement, "find_way", lambda: way)
+    found = checks(tmp_path)["confinement"]
+    assert found.status == "warn"
+    assert found.found == "all agents: advisory: it cannot be done"
+    assert found.remedy == "do this"

@@ -88,6 +88,29 @@ def test_when_the_hub_is_killed_open_requests_get_an_error(tmp_path: Path) -> No
         assert LOST in framed.process.stderr.read().decode()
 
 
+@pytest.mark.parametrize(
+    ("decision", "words"), [("allow", "It was allowed."), ("deny", "It was rejected.")]
+)
+def test_what_a_rule_decides_is_never_put_before_the_editor(
+    tmp_path: Path, decision: str, words: str
+) -> None:
+    rule = f'[[policy.rule]]\ndecision = "{decision}"\nname = "mine"\ncommands = true\n'
+    steps = [{**ASK, "input": {"command": "ls"}}] * 10
+    console = Console(tmp_path, rule + agent_toml("mine", *steps))
+    with editor(console) as framed:
+        framed.call(1, "initialize", protocolVersion=1)
+        made = framed.call(2, "session/new", cwd=str(console.work), mcpServers=[])
+        session_id = made["result"]["sessionId"]
+        blocks = [{"type": "text", "text": "go"}]
+        params = {"sessionId": session_id, "prompt": blocks}
+        framed.send({"id": 3, "method": "session/prompt", "params": params})
+        heard = []
+        while (message := framed.receive()).get("id") != 3 or "method" in message:
+            heard.append(message)
+        assert "session/request_permission" not in [each.get("method") for each in heard]
+        assert json.dumps(heard).count(words) == 10
+
+
 def test_a_prompt_that_is_piped_in_is_answered_before_the_end(tmp_path: Path) -> None:
     console = Console(tmp_path, agent_toml("mine", {"say": "hello"}))
     lines = [

@@ -1,15 +1,22 @@
 """`sessions`, `show`, `tail`, `export`, `agents`, `devices`: in words and in JSON."""
 
 import json
+import os
+import re
 import signal
+import subprocess
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from quarterdeck.machine import guarded_command
 from quarterdeck.protocol import decode_event, initial_state, reduce, to_json
-from tests.cli.kit import ASK, SECONDS, Console, RunningHub, agent_toml
+from quarterdeck.protocol.timestamps import seconds_of
+from tests.cli.kit import ASK, COMMAND, SECONDS, Console, RunningHub, agent_toml
 
 pytestmark = pytest.mark.slow
 
@@ -201,6 +208,50 @@ def test_a_device_is_paired_renamed_and_revoked(console: Console, hub: RunningHu
     assert device["id"] not in left
     misused = console.run("devices", "revoke")
     assert (misused.returncode, "devices revoke takes one ID" in misused.stderr) == (2, True)
+
+
+def test_a_token_is_made_on_purpose_and_printed_once(console: Console, hub: RunningHub) -> None:
+    made = console.run("devices", "token", "--name", "backup", "--scope", "view", "--expires", "2h")
+    token = made.stdout.strip()
+    assert re.fullmatch(r"qd_[A-Za-z0-9_-]{43}", token)
+    assert "this is shown once; backup has scope view" in made.stderr
+    request = urllib.request.Request(f"{hub.url}/api/device")
+    request.add_header("Authorization", f"Bearer {token}")
+    with urllib.request.urlopen(request, timeout=SECONDS) as answer:
+        device = json.loads(answer.read())
+    assert (device["name"], device["scope"]) == ("backup", "view")
+    assert seconds_of(device["expiresAt"]) - seconds_of(device["createdAt"]) == 7_200
+    assert token not in console.run("devices").stdout
+    assert "revoked backup" in console.run("devices", "revoke", device["id"]).stderr
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(request, timeout=SECONDS)
+    assert console.json("devices", "token")["device"]["scope"] == "prompt"
+    wrong = console.run("devices", "token", "--expires", "soon")
+    assert (wrong.returncode, "use a form like 30d, 12h or 45m" in wrong.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("devices", "token"), ("devices", "pair"), ("sessions",), ("proxy", "edits")]
+)
+def test_a_command_that_an_agent_starts_is_refused(
+    console: Console, hub: RunningHub, arguments: tuple[str, ...]
+) -> None:
+    done = subprocess.run(
+        guarded_command([*COMMAND, *arguments]),
+        env={**os.environ, **console.environ},
+        cwd=console.work,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+    assert done.returncode != 0
+    assert "a process of an agent, which cannot answer requests" in done.stderr
+    assert "qd_" not in done.stdout
+    assert "refused-agent" in console.run("devices", "log").stdout
+    events = console.json("devices", "log")["events"]
+    assert "refused-agent" in [each["what"] for each in events]
 
 
 def test_a_pairing_is_a_link_and_a_code_and_in_a_terminal_a_qr_code(

@@ -265,6 +265,30 @@ def test_without_a_hub_a_rule_that_denies_is_not_overridden_by_yes(tmp_path: Pat
     assert "answered: allow" not in done.stdout + done.stderr
 
 
+LISTS = {**ASK, "input": {"command": "ls"}}
+
+
+def test_without_a_hub_a_rule_that_allows_is_not_overridden_by_no_answer(tmp_path: Path) -> None:
+    rule = '[[policy.rule]]\ndecision = "allow"\nname = "always"\ncommands = true\n'
+    console = Console(tmp_path, rule + agent_toml("asks", *[LISTS] * 20))
+    done = console.run("run", "--no-wait", "asks", "go")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("It was allowed.") == 20
+    assert "It was rejected." not in done.stdout
+
+
+@pytest.mark.parametrize("decision", ["allow", "deny"])
+def test_with_a_hub_a_rule_is_not_overridden_by_an_option(tmp_path: Path, decision: str) -> None:
+    rule = f'[[policy.rule]]\ndecision = "{decision}"\nname = "mine"\ncommands = true\n'
+    console = Console(tmp_path, rule + agent_toml("asks", *[LISTS] * 20))
+    option = "--yes" if decision == "deny" else "--no-wait"
+    words = "It was rejected." if decision == "deny" else "It was allowed."
+    with console.hub():
+        done = console.run("run", option, "asks", "go")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(words) == 20
+
+
 def test_a_form_is_filled_in_line_by_line_and_validated(console: Console) -> None:
     with console.terminal("run", "wonders", "go") as terminal:
         terminal.wait_for("Enter declines > ")

@@ -11,6 +11,7 @@ import anyio
 import httpx2
 
 from quarterdeck.agents.catalogue import AgentSettings
+from quarterdeck.http.unix_sockets import reachable
 from quarterdeck.hub import Hub, HubOptions, serving
 from quarterdeck.hub.api.endpoint import Endpoint
 from quarterdeck.policy import Policy
@@ -110,10 +111,14 @@ async def paired(owner: Client, scope: str) -> str:
 
 @asynccontextmanager
 async def client_of(home: Path, url: str, token: str | None = None) -> AsyncIterator[Client]:
-    token = token or (home / "token").read_text().strip()
-    headers = {"authorization": f"Bearer {token}"}
-    async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=PATIENCE) as http:
-        yield Client(http)
+    """Open a client with a token; without one the owner's, by the socket."""
+    headers = {} if token is None else {"authorization": f"Bearer {token}"}
+    with reachable(home / "hub.sock") as name:
+        transport = None if token else httpx2.AsyncHTTPTransport(uds=name)
+        async with httpx2.AsyncClient(
+            base_url=url, headers=headers, timeout=PATIENCE, transport=transport
+        ) as http:
+            yield Client(http)
 
 
 @asynccontextmanager

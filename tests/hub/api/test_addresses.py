@@ -12,7 +12,8 @@ import pytest
 from quarterdeck.http.headers import path_segment
 from quarterdeck.hub import hub_endpoints
 from tests.hub.api.kit import Client, options, running, scripted
-from tests.hub.streams.test_hub import ask, port_of, token_of
+from tests.hub.runners import admin_token
+from tests.hub.streams.test_hub import ask, port_of
 
 pytestmark = pytest.mark.anyio
 
@@ -48,7 +49,7 @@ async def test_a_session_is_reached_whatever_id_its_agent_chose(tmp_path: Path) 
             await client.post(f"{place}/prompts", {"key": "k", "prompt": "go"}, status=202)
             await client.until(f"{place}/prompts/k", lambda entry: entry["state"] == "done")
             history = await client.get(f"{place}/history")
-            status, said = await ask(port_of(hub), f"{place}/events", token_of(hub))
+            status, said = await ask(port_of(hub), f"{place}/events", await admin_token(hub))
             assert status == 200
             assert [each.data for each in said[:-1]] == history["events"]
         listed = {each["sessionId"] for each in (await client.get("/api/sessions"))["sessions"]}
@@ -68,7 +69,7 @@ async def test_several_sessions_of_any_id_are_followed_on_one_connection(tmp_pat
         for session_id in ids:
             await opened(client, session_id, tmp_path)
         asked = "&".join(f"session={quote(each, safe='')}:0" for each in ids)
-        _status, said = await ask(port_of(hub), f"/api/stream?{asked}", token_of(hub))
+        _status, said = await ask(port_of(hub), f"/api/stream?{asked}", await admin_token(hub))
         assert {each.data["sessionId"] for each in said} <= set(ids)
 
 

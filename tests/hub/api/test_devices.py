@@ -106,7 +106,7 @@ async def test_logging_out_revokes_the_browser_and_forgets_what_it_stored(tmp_pa
         assert left.status == 204
         assert left.header("clear-site-data") == '"storage"'
         assert (await browser.call("GET", "/api/device")).status == 401
-        # The owner's token is in a file; it outlives a logout.
+        # The owner is the user of this computer, and outlives a logout.
         assert (await call(guarded, "POST", "/api/logout", guarded.owner)).status == 204
         assert (await call(guarded, "GET", "/api/device", guarded.owner)).status == 200
 
@@ -194,7 +194,7 @@ async def test_the_owner_stays_what_it_is(tmp_path: Path) -> None:
         for method, body in (("DELETE", None), ("PATCH", {"scope": "view"})):
             refused = await call(guarded, method, "/api/devices/owner", guarded.owner, body)
             assert refused.status == 403
-            assert "delete the file `token`" in refused.json["error"]["message"]
+            assert "the owner is the user of this computer" in refused.json["error"]["message"]
         renamed = await call(
             guarded, "PATCH", "/api/devices/owner", guarded.owner, {"name": "desk"}
         )

@@ -9,14 +9,17 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from quarterdeck.errors import AcpError
 from quarterdeck.host import HostEndpoint
 from quarterdeck.hub import Hub
 from quarterdeck.policy import Policy, Rule
-from quarterdeck.protocol import Event
+from quarterdeck.protocol import Event, decode_event, encode_event
 from quarterdeck.runner.permissions.decision_index import DecisionIndex
 from quarterdeck.runner.permissions.decision_recorder import SessionDecisions
+from quarterdeck.storage import SqliteStorage, Stored
 from tests.hub.api.kit import ASK, Client, Json, client_of, options, paired, running, scripted
 from tests.hub.api.processes import hub_process
 from tests.hub.runners import runner_of
@@ -221,6 +224,71 @@ async def test_what_a_killed_hub_did_not_index_is_read_from_the_log(
         rows = await check_index(client, session)
         assert {each["state"] for each in rows.values()} <= {"answered", "superseded"}
         assert len(rows) >= 1
+
+
+@pytest.mark.slow
+async def test_a_kill_after_any_event_leaves_every_request_in_the_audit(tmp_path: Path) -> None:
+    """A log that ends after each of its events in turn, as a kill leaves it, and no index."""
+    changed = {"progress": "edit-1", "input": {"path": "/etc/passwd"}}
+    agent = scripted({**ASK, "allowed": [changed, {"finish": "edit-1"}]})
+    async with running(options(tmp_path / "home", mine=agent)) as (hub, client):
+        session = await client.session("mine", tmp_path)
+        await client.prompt(session, "k")
+        (request,) = await client.asked()
+        await answer(client, request, "allow_once")
+        await client.ended(session, "k")
+        storage = runner_of(hub).host.options.storage
+        (meta,) = await storage.sessions()
+        events = [decode_event(data) for data in await storage.read(session, 0, 1000)]
+    types = [event.type for event in events]
+    created, resolved = (
+        types.index(f"permission-request-{end}") for end in ("created", "resolved")
+    )
+    mismatch = types.index("approval-mismatch")
+    for last in range(created, len(events)):
+        home = tmp_path / f"killed-{last}"
+        home.mkdir(mode=0o700)
+        cut = SqliteStorage(home / "log.db")
+        await cut.open()
+        kept = [Stored(session, each.seq, encode_event(each)) for each in events[: last + 1]]
+        await cut.append([replace(meta, last_seq=0), *kept])
+        await cut.close()
+        async with Hub(options(home, mine=agent)) as again:
+            (row,) = await again.runner.list_decisions(before=None, session_id=None, limit=10)
+            assert row.request_id == request["requestId"]
+            assert row.state == ("answered" if last >= resolved else "superseded")
+            assert (row.mismatch is not UNSET) == (last >= mismatch)
+
+
+@pytest.mark.parametrize("written", [0, 1, 2], ids=["nothing", "request", "answer"])
+async def test_a_mismatch_that_a_killed_hub_did_not_index_is_read_from_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
+    changed = {"progress": "edit-1", "input": {"path": "/etc/passwd"}}
+    given = options(
+        tmp_path / "home", mine=scripted({**ASK, "allowed": [changed, {"finish": "edit-1"}]})
+    )
+    writes, record = 0, DecisionIndex.record
+
+    async def killed(self: DecisionIndex, entries: Any, progress: Any) -> None:
+        nonlocal writes
+        writes += bool(entries)
+        if entries and writes <= written:
+            await record(self, entries, progress)
+
+    async with running(given) as (_, client):
+        monkeypatch.setattr(DecisionIndex, "record", killed)
+        session = await client.session("mine", tmp_path)
+        await client.prompt(session, "k")
+        (request,) = await client.asked()
+        await client.get("/api/decisions")
+        await answer(client, request, "allow_once")
+        await client.ended(session, "k")
+    monkeypatch.setattr(DecisionIndex, "record", record)
+    async with running(given) as (_, client):
+        (line,) = (await client.get("/api/decisions"))["decisions"]
+        assert line["state"] == "answered"
+        assert line["mismatch"][0]["done"] == ["/etc/passwd"]
 
 
 async def test_a_log_whose_decisions_cannot_be_read_does_not_keep_the_hub_from_starting(

@@ -15,10 +15,11 @@ from quarterdeck.http.limits import Capacity
 from quarterdeck.http.origins import Listening
 from quarterdeck.hub.api.devices import device_endpoints
 from quarterdeck.hub.api.endpoint import Asgi, Endpoint, make_router
-from quarterdeck.hub.auth.device import Scope
+from quarterdeck.hub.auth.device import OWNER, Scope
 from quarterdeck.hub.auth.device_keys import hub_key
+from quarterdeck.hub.auth.devices import Devices
 from quarterdeck.hub.auth.guard import Authentication, AuthenticationOptions, GuardLimits
-from quarterdeck.hub.auth.tokens import owner_token
+from quarterdeck.hub.auth.tokens import digest, make_token
 from quarterdeck.hub.store import HUB_TABLES, HubStore
 from quarterdeck.storage.database import open_database
 from tests.hub.browser_keys import SigningBrowser, pair_browser
@@ -42,14 +43,24 @@ async def open_authentication(
     *,
     now: Callable[[], float] | None = None,
 ) -> AsyncIterator[tuple[Authentication, str]]:
-    """Open `Authentication` on its database; yield it with the owner's token."""
+    """Open `Authentication` on its database; yield it with a token of the owner."""
     async with open_database(folder / "hub.db", HUB_TABLES) as database:
         times = {} if now is None else {"now": now}
         key = hub_key(folder / "hub.key")
         auth = Authentication(HubStore(database), key, options or AuthenticationOptions(), **times)
-        token = owner_token(folder / "token")
-        await auth.load(token)
-        yield auth, token
+        await auth.load()
+        yield auth, owner_token(auth.devices)
+
+
+def owner_token(devices: Devices) -> str:
+    """Give the owner a token, for tests on a port of what a device that may do everything does.
+
+    A hub never does that: its owner is who uses the socket (`test_local_peers`).
+    """
+    token = make_token()
+    devices._ids[digest(token)] = OWNER  # noqa: SLF001 - see above
+    devices._hashes[OWNER].add(digest(token))  # noqa: SLF001 - see above
+    return token
 
 
 @dataclass

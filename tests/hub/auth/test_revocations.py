@@ -28,7 +28,7 @@ async def opened(folder: Path) -> AsyncIterator[tuple[Devices, Database]]:
     async with open_database(folder / "hub.db", HUB_TABLES) as database:
         store = HubStore(database, reserve)
         devices = Devices(store.devices, store.device_keys, reserve=reserve)
-        await devices.load("the owner's")
+        await devices.load()
         yield devices, database
 
 
@@ -104,7 +104,7 @@ async def test_without_a_reserve_it_holds_as_long_as_the_process(tmp_path: Path)
                 await add(database, number)
             store = HubStore(database)
             devices = Devices(store.devices, store.device_keys)
-            await devices.load("the owner's")
+            await devices.load()
             await fill(disk, devices)
             assert await devices.revoke("dev_1")
             assert await devices.authenticate("token 1") is None

@@ -1,4 +1,4 @@
-"""The owner's token in its file, and files that only their owner may use."""
+"""The token file of earlier versions, and files that only their owner may use."""
 
 import os
 import stat
@@ -7,33 +7,53 @@ from pathlib import Path
 import pytest
 
 from quarterdeck.errors import StartRefused
-from quarterdeck.hub.auth.tokens import TOKEN, make_token, owner_token, redacted
+from quarterdeck.hub.auth.device_keys import hub_key
+from quarterdeck.hub.auth.tokens import TOKEN, make_token, redacted, remove_owner_token
 from quarterdeck.machine.private_files import open_private, private_folder
 
 
-def test_a_token_is_created_once_and_only_its_user_can_read_it(tmp_path: Path) -> None:
-    path = tmp_path / "token"
-    token = owner_token(path)
-    assert TOKEN.fullmatch(token)
+def test_a_key_is_created_once_and_only_its_user_can_read_it(tmp_path: Path) -> None:
+    path = tmp_path / "hub.key"
+    key = hub_key(path).public
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert owner_token(path) == token
+    assert hub_key(path).public == key
     path.unlink()
-    assert owner_token(path) != token
+    assert hub_key(path).public != key
 
 
-def test_the_token_file_is_private_whatever_the_umask(tmp_path: Path) -> None:
+def test_the_owners_token_of_an_earlier_version_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    remove_owner_token(path)
+    (tmp_path / "elsewhere").write_text("kept")
+    path.symlink_to(tmp_path / "elsewhere")
+    remove_owner_token(path)
+    path.write_text(make_token())
+    remove_owner_token(path)
+    assert [each.name for each in tmp_path.iterdir()] == ["elsewhere"]
+    path.mkdir()
+    with pytest.raises(StartRefused, match=r"cannot remove .*remove it: rm"):
+        remove_owner_token(path)
+
+
+def test_a_token_is_long_and_random() -> None:
+    tokens = {make_token() for _ in range(100)}
+    assert len(tokens) == 100
+    assert all(TOKEN.fullmatch(token) for token in tokens)
+
+
+def test_a_key_file_is_private_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        owner_token(tmp_path / "token")
+        hub_key(tmp_path / "hub.key")
         open_private(tmp_path / "hub.db")
         private_folder(tmp_path / "home")
     finally:
         os.umask(before)
     modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()}
-    assert modes == {"token": 0o600, "hub.db": 0o600, "home": 0o700}
+    assert modes == {"hub.key": 0o600, "hub.db": 0o600, "home": 0o700}
 
 
-@pytest.mark.parametrize("use", [owner_token, open_private])
+@pytest.mark.parametrize("use", [hub_key, open_private])
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o602, 0o660, 0o604])
 def test_a_file_that_others_can_use_is_refused(tmp_path: Path, use: object, mode: int) -> None:
     path = tmp_path / "token"
@@ -43,10 +63,10 @@ def test_a_file_that_others_can_use_is_refused(tmp_path: Path, use: object, mode
         use(path)  # type: ignore[operator]  # one of two functions
 
 
-@pytest.mark.parametrize("use", [owner_token, open_private])
+@pytest.mark.parametrize("use", [hub_key, open_private])
 def test_a_link_is_refused_whatever_it_points_to(tmp_path: Path, use: object) -> None:
     good = tmp_path / "elsewhere"
-    owner_token(good)
+    hub_key(good)
     for target in (good, tmp_path / "nothing"):
         path = tmp_path / "token"
         path.symlink_to(target)
@@ -58,10 +78,10 @@ def test_a_link_is_refused_whatever_it_points_to(tmp_path: Path, use: object) ->
 
 def test_a_hard_link_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "token"
-    owner_token(path)
+    hub_key(path)
     os.link(path, tmp_path / "other")
     with pytest.raises(StartRefused, match="has a second hard link"):
-        owner_token(path)
+        hub_key(path)
 
 
 def test_a_folder_or_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
@@ -69,16 +89,16 @@ def test_a_folder_or_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir(mode=0o700)
     for name in ("pipe", "folder"):
         with pytest.raises(StartRefused):
-            owner_token(tmp_path / name)
+            hub_key(tmp_path / name)
 
 
 @pytest.mark.parametrize("text", ["", "hunter2\n", "qd_" + "x" * 42, "qd_" + "x" * 44])
-def test_a_file_without_a_token_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_file_without_a_key_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "token"
     path.touch(mode=0o600)
     path.write_text(text)
-    with pytest.raises(StartRefused, match="does not hold a token; remove it"):
-        owner_token(path)
+    with pytest.raises(StartRefused, match="remove it"):
+        hub_key(path)
 
 
 def test_a_foreign_owner_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +113,7 @@ def test_a_foreign_owner_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         another_user = os.geteuid() + 1
         monkeypatch.setattr(os, "geteuid", lambda: another_user)
     with pytest.raises(StartRefused, match="belongs to another user"):
-        owner_token(tmp_path / "token")
+        hub_key(tmp_path / "token")
     with pytest.raises(StartRefused, match="belongs to another user"):
         private_folder(tmp_path / "folder")
 

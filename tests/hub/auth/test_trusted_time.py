@@ -80,7 +80,7 @@ def test_the_first_minutes_of_a_process_are_not_settled() -> None:
 async def loaded(database: Database, clocks: Clocks) -> Devices:
     store = HubStore(database)
     devices = Devices(store.devices, store.device_keys, now=clocks.now, steady=clocks.steady)
-    await devices.load("the owner's")
+    await devices.load()
     await devices.sweep()
     return devices
 

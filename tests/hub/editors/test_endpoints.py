@@ -14,7 +14,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from quarterdeck.hub.editors import acp_endpoints
-from tests.hub.api.kit import ASK, Client, Json, client_of, options, running
+from tests.hub.api.kit import ASK, Client, Json, client_of, options, paired, running
 from tests.hub.editors.kit import ALLOW, hub_with
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -118,7 +118,7 @@ async def test_a_wrong_address_gets_an_error_of_the_hub(tmp_path: Path) -> None:
 @asynccontextmanager
 async def on_websocket(owner: Client, query: str = "") -> AsyncIterator[ClientConnection]:
     url = str(owner.http.base_url).replace("http", "ws", 1).rstrip("/")
-    headers = {"Authorization": owner.http.headers["authorization"]}
+    headers = {"Authorization": f"Bearer {await paired(owner, 'admin')}"}
     async with connect(f"{url}/acp{query}", additional_headers=headers, proxy=None) as socket:
         yield socket
 

@@ -17,7 +17,7 @@ from anyio import to_thread
 
 from tests.agent.official import check_all
 from tests.cli.kit import ASK, COMMAND, Console, agent_toml
-from tests.hub.api.kit import ASK as EDIT
+from tests.hub.api.kit import ASK as EDIT, paired
 from tests.hub.editors.kit import hub_with
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -146,7 +146,7 @@ async def test_a_client_on_a_websocket_has_a_whole_session(tmp_path: Path) -> No
     client.choice = "allow_once"
     async with hub_with(tmp_path / "home", EDIT) as (_, owner):
         url = str(owner.http.base_url).replace("http", "ws", 1).rstrip("/")
-        headers = {"Authorization": owner.http.headers["authorization"]}
+        headers = {"Authorization": f"Bearer {await paired(owner, 'admin')}"}
         stream = await create_websocket_stream(f"{url}/acp", headers=headers)
         agent = acp.connect_to_agent(
             cast("acp.Client", client),

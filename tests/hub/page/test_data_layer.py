@@ -15,6 +15,7 @@ import pytest
 
 from quarterdeck.agents.catalogue import AgentSettings
 from tests.hub.api.kit import ASK, scripted
+from tests.hub.local_owner import make_token
 from tools.web import ROOT, WEB, node
 
 TALK: tuple[dict[str, Any], ...] = (
@@ -61,7 +62,7 @@ def test_the_data_layer_works_with_a_hub(tmp_path: Path) -> None:
     with hub_process(home, agents) as url:
         given = {
             "HUB_URL": url,
-            "HUB_TOKEN": (home / "token").read_text().strip(),
+            "HUB_TOKEN": make_token(home),
             "HUB_CWD": str(tmp_path),
         }
         result = subprocess.run(

@@ -67,6 +67,27 @@ async def received(service: LocalPushService, browser: Browser) -> tuple[dict[st
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("what", "title"),
+    [("refused-agent", "An agent was refused"), ("config-changed", "Configuration changed")],
+)
+async def test_what_concerns_safety_is_pushed_to_every_device(
+    tmp_path: Path, what: Any, title: str
+) -> None:
+    with push_service() as service:
+        async with hub_with(tmp_path / "home", service) as (hub, client):
+            none = {"approvals": False, "questions": False, "finished": False, "failed": False}
+            browser = await subscribed(client, service, **none)
+            owner = hub.auth.devices.get("owner")
+            assert owner is not None
+            await hub.auth.devices.record("unverified", owner, None)  # only in the history
+            await hub.auth.devices.record(what, owner, "why")
+            _, message = await received(service, browser)
+    assert (message["kind"], message["title"]) == ("device", title)
+    assert message["url"] == "/#/devices"
+
+
+@pytest.mark.slow
 async def test_a_permission_request_is_pushed_with_its_url(tmp_path: Path) -> None:
     with push_service() as service:
         async with hub_with(tmp_path / "home", service, asker=scripted(ASK)) as (hub, client):
@@ -110,6 +131,25 @@ async def test_a_new_device_is_pushed_to_the_other_devices(tmp_path: Path) -> No
             _, message = await received(service, browser)
     assert (message["kind"], message["url"]) == ("device", "/#/devices")
     assert message["body"] == "a phone (scope: approve). If this was not you, revoke it."
+
+
+@pytest.mark.slow
+async def test_what_an_agent_did_after_an_approval_is_pushed_if_it_differs(tmp_path: Path) -> None:
+    changed = {"progress": "edit-1", "input": {"path": "/etc/passwd"}}
+    asker = scripted({**ASK, "allowed": [changed, {"finish": "edit-1"}]})
+    with push_service() as service:
+        async with hub_with(tmp_path / "home", service, asker=asker) as (_hub, client):
+            off = {"approvals": False, "finished": False, "failed": False, "questions": False}
+            browser = await subscribed(client, service, **off)
+            session = await client.session("asker", tmp_path)
+            await client.prompt(session, "p1")
+            (request,) = await client.asked()
+            answer = {"optionId": "allow_once", "digest": request["digest"]}
+            await client.post(f"/api/permissions/{request['requestId']}/answer", answer)
+            headers, message = await received(service, browser)
+    assert (message["kind"], message["url"]) == ("mismatch", f"/#/s/{session}")
+    assert headers["urgency"] == "high"
+    assert "passwd" not in json.dumps(message)
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ from quarterdeck.runner import (
 from quarterdeck.runner.context_adapters import ContextAdapters
 from quarterdeck.runner.logs import LiveLog
 from quarterdeck.runner.prompts.store import report_removed_meta
-from quarterdeck.runner.runner import permission_view
+from quarterdeck.storage import LogEpoch
 from quarterdeck.views.context import ACPCapabilities, ACPCommand
 from quarterdeck.wire import IndependentTasks
 
@@ -76,6 +76,9 @@ class BareRunner:
         is_live = True
         return unsubscribe
 
+    def log_epoch(self) -> LogEpoch:
+        return self._host.log_epoch
+
     def __getattr__(self, name: str) -> Any:
         same = {
             "agents": self._host.get_agents,
@@ -95,11 +98,11 @@ class BareRunner:
         pass
 
     def pending_permissions(self) -> list[PermissionView]:
-        return [permission_view(each) for each in self._host.pending_permissions()]
+        return [PermissionView.of(each) for each in self._host.pending_permissions()]
 
     def pending_permission(self, request_id: str) -> PermissionView | None:
         request = self._host.pending_permission(request_id)
-        return None if request is None else permission_view(request)
+        return None if request is None else PermissionView.of(request)
 
     async def open_log(self, session_id: str | None) -> LogSource:
         return LiveLog(await self._host.open_log(session_id))

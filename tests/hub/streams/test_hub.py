@@ -20,7 +20,8 @@ from quarterdeck.protocol import AgentDefinition
 from quarterdeck.protocol.timestamps import seconds_of
 from tests.hub.api.kit import ASK, options, running, scripted
 from tests.hub.context.test_connection import Phone
-from tests.hub.runners import runner_of
+from tests.hub.local_owner import owner_websocket
+from tests.hub.runners import admin_token, runner_of
 from tests.hub.streams.serving import events_of, reading
 
 pytestmark = pytest.mark.anyio
@@ -31,14 +32,10 @@ def port_of(hub: Hub) -> int:
     return int(address["url"].rpartition(":")[2])
 
 
-def token_of(hub: Hub) -> str:
-    return (hub.options.home / "token").read_text().strip()
-
-
 async def test_a_stream_needs_a_token_and_goes_through_the_guard(tmp_path: Path) -> None:
     async with running(options(tmp_path / "home", demo=scripted({"say": "hi"}))) as (hub, client):
         session_id = await client.session("demo", tmp_path)
-        path, token = events_of(session_id), token_of(hub)
+        path, token = events_of(session_id), await admin_token(hub)
         for stream in (path, "/api/events", f"/api/stream?session={session_id}:0"):
             status, said = await ask(port_of(hub), stream, "")
             assert status == 401, stream
@@ -63,7 +60,7 @@ async def test_streams_of_a_hub_that_ends_report_it(
     given = options(tmp_path / "home")
     async with Hub(given) as hub, AsyncExitStack() as readers:
         async with serving(hub) as address:
-            headers = {"Authorization": f"Bearer {token_of(hub)}"}
+            headers = {"Authorization": f"Bearer {await admin_token(hub)}"}
             url = f"ws://127.0.0.1:{address.port}/api/envelope"
             socket = await readers.enter_async_context(
                 connect(url, additional_headers=headers, proxy=None)
@@ -71,7 +68,7 @@ async def test_streams_of_a_hub_that_ends_report_it(
             await socket.recv()
             host = f"127.0.0.1:{address.port}"
             reader = await readers.enter_async_context(
-                reading(address.port, "/api/events", token=token_of(hub), host=host)
+                reading(address.port, "/api/events", token=await admin_token(hub), host=host)
             )
             await reader.until("caught-up")
         (told,) = await reader.until("dropped")
@@ -91,16 +88,15 @@ async def test_a_session_that_was_closed_before_the_hub_began_can_be_read(tmp_pa
         await runner_of(hub).host.close_session(session_id)
         log = await runner_of(hub).host.options.storage.read(session_id, 0, 1000)
     async with running(given) as (hub, _client):
-        _status, said = await ask(port_of(hub), events_of(session_id), token_of(hub))
+        _status, said = await ask(port_of(hub), events_of(session_id), await admin_token(hub))
         assert [each.data for each in said[:-1]] == [json.loads(data) for data in log]
 
 
 async def test_an_answer_by_envelope_is_recorded_with_its_device(tmp_path: Path) -> None:
     async with running(options(tmp_path / "home", demo=scripted(ASK))) as (hub, http):
         session_id = await http.session("demo", tmp_path)
-        url = f"http://127.0.0.1:{port_of(hub)}"
         async with (
-            Client(WebSocketTransport(url, token=token_of(hub))) as client,
+            Client(WebSocketTransport(socket=hub.options.home / "hub.sock")) as client,
             anyio.create_task_group() as tasks,
         ):
             session = client.sessions.get(session_id)
@@ -123,7 +119,7 @@ async def test_an_agent_started_by_envelope_comes_back_after_a_restart(tmp_path:
     definition = AgentDefinition("mine", agent.command, agent.args)
     async with running(given) as (hub, http):
         url = f"http://127.0.0.1:{port_of(hub)}"
-        async with Client(WebSocketTransport(url, token=token_of(hub))) as client:
+        async with Client(WebSocketTransport(url, token=await admin_token(hub))) as client:
             started = await client.agents.spawn(definition)
             session = await client.sessions.create(started.agent_id, cwd=str(tmp_path))
             (listed,) = (await http.get("/api/agents"))["agents"]
@@ -138,7 +134,7 @@ async def test_a_stream_of_sessions_reports_changes_of_their_queues(tmp_path: Pa
     async with running(given) as (hub, http):
         session, other = [await http.session("demo", tmp_path) for _ in range(2)]
         host, path = f"127.0.0.1:{port_of(hub)}", f"/api/stream?session={session}:0"
-        async with reading(port_of(hub), path, token=token_of(hub), host=host) as reader:
+        async with reading(port_of(hub), path, token=await admin_token(hub), host=host) as reader:
             await reader.until("caught-up")
             await http.prompt(other, "unseen")
             await http.prompt(session, "k1")
@@ -159,7 +155,7 @@ async def test_a_stream_of_sessions_reports_changes_of_their_queues(tmp_path: Pa
 async def test_a_stream_of_unknown_sessions_ends(tmp_path: Path) -> None:
     async with running(options(tmp_path / "home")) as (hub, _):
         host, path = f"127.0.0.1:{port_of(hub)}", "/api/stream?session=gone:0"
-        async with reading(port_of(hub), path, token=token_of(hub), host=host) as reader:
+        async with reading(port_of(hub), path, token=await admin_token(hub), host=host) as reader:
             assert [each.name for each in await reader.to_the_end()] == ["ended"]
 
 
@@ -168,10 +164,7 @@ async def test_a_denial_by_the_context_protocol_keeps_its_reason(tmp_path: Path)
         session_id = await http.session("demo", tmp_path)
         await http.prompt(session_id, "k")
         (waiting,) = await http.asked()
-        head = {"Authorization": f"Bearer {token_of(hub)}"}
-        async with connect(
-            f"ws://127.0.0.1:{port_of(hub)}/api/context", additional_headers=head, proxy=None
-        ) as socket:
+        async with owner_websocket(hub.options.home, "/api/context") as socket:
             phone = Phone(socket)
             asked = (await phone.hear("approval:requested"))["event"]
             ids = {"requestId": waiting["requestId"], "toolCallId": asked["toolCallId"]}
@@ -200,10 +193,7 @@ async def test_a_form_is_filled_in_by_the_context_protocol(tmp_path: Path) -> No
     agent = scripted({"request": "elicitation/create", "params": form}, {"say": "{last}"})
     async with running(options(tmp_path / "home", demo=agent)) as (hub, http):
         session_id = await http.session("demo", tmp_path)
-        head = {"Authorization": f"Bearer {token_of(hub)}"}
-        async with connect(
-            f"ws://127.0.0.1:{port_of(hub)}/api/context", additional_headers=head, proxy=None
-        ) as socket:
+        async with owner_websocket(hub.options.home, "/api/context") as socket:
             phone = Phone(socket)
             (capabilities,) = (await phone.hear("auth_success"))["capabilities"]
             assert capabilities["features"]["userInteraction"]["questions"]
@@ -250,12 +240,13 @@ async def test_the_context_protocol_authenticates_by_frame_and_disconnects_a_rev
         assert refused.value.response.status_code == 403
         async with connect(address, proxy=None) as socket:
             phone = Phone(socket)
-            await phone.say("auth", token=token_of(hub))
+            device, token = await hub.auth.devices.create("a test", "admin")
+            await phone.say("auth", token=token)
             await phone.hear("auth_success")
             await phone.say("start_session", agent="demo", projectPath=str(tmp_path), prompt="x")
             started = await phone.hear("session_started")
             await phone.hear("message:complete", sessionId=started["sessionId"], role="assistant")
-            await hub.auth.devices.revoke("owner")
+            await hub.auth.devices.revoke(device.id)
             with pytest.raises(ConnectionClosed) as caught:
                 await phone.hear("nothing that is ever said")
             assert caught.value.rcvd is not None

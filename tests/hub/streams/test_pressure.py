@@ -23,7 +23,7 @@ from quarterdeck.hub import Hub, serving as serving_hub
 from quarterdeck.storage import SqliteStorage
 from tests.host.test_host import agent
 from tests.hub.api.kit import options, scripted
-from tests.hub.runners import runner_of
+from tests.hub.runners import admin_token, runner_of
 from tests.hub.streams.serving import (
     Chunks,
     EventParser,
@@ -36,7 +36,7 @@ from tests.hub.streams.serving import (
 from tests.hub.streams.test_sse import opened, stored
 
 pytestmark = pytest.mark.anyio
-IDS = re.compile(rb"^id: (\d+)$", re.MULTILINE)
+IDS = re.compile(rb"^id: [0-9a-z]+-(\d+)$", re.MULTILINE)
 MANY, FEWER = 100_000, 40_000
 Asking = Callable[..., AbstractAsyncContextManager[Reader]]
 
@@ -98,7 +98,7 @@ async def whole(folder: Path, pieces: int) -> AsyncIterator[tuple[Host, str, Ask
     given = options(folder / "home", demo=scripted(flood(pieces)))
     async with Hub(given) as hub, serving_hub(hub) as address:
         session = await hub.runner.create_session("demo", cwd=str(folder))
-        known = {"token": (given.home / "token").read_text().strip()}
+        known = {"token": await admin_token(hub)}
         known["host"] = f"127.0.0.1:{address.port}"
         path = events_of(session.session_id)
         yield runner_of(hub).host, session.session_id, partial(reading, address.port, path, **known)

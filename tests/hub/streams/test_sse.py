@@ -54,7 +54,9 @@ async def test_a_reader_gets_every_stored_byte_once_then_what_happens_live(
             while len(live) < len(log) - before:
                 live += [each for each in await reader.some() if each.name == "message"]
             events = [each for each in said if each.name == "message"] + live
-            assert [each.id for each in events] == [str(n) for n in range(1, len(log) + 1)]
+            assert [each.id for each in events] == [
+                f"{host.log_epoch.id}-{n}" for n in range(1, len(log) + 1)
+            ]
             assert [each.data for each in events] == [json.loads(data) for data in log]
 
 
@@ -85,7 +87,7 @@ async def test_a_reader_that_is_ahead_of_the_log_is_sent_back_to_its_beginning(
             reading(port, events_of(session_id, "?from_seq=9999")) as reader,
         ):
             said = await reader.until("caught-up")
-            assert (said[0].name, said[0].id) == ("reset", "0")
+            assert (said[0].name, said[0].id) == ("reset", f"{host.log_epoch.id}-0")
             assert said[0].data["head"] == head
             assert [each.data["seq"] for each in said[1:-1]] == list(range(1, head + 1))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from quarterdeck.protocol import ELICITATION_UPDATED, decode_event
 from quarterdeck.runner.permissions.decision_recorder import SessionDecisions
 from tests.hub.api.kit import ASK, Client, Json, client_of, options, running, scripted
 from tests.hub.runners import runner_of
+from tests.storage.support import edited
 
 pytestmark = pytest.mark.anyio
 
@@ -305,7 +305,8 @@ async def test_a_call_id_that_is_used_again_inherits_no_allowed_command(
                 await client.ended(session, f"k{number - 1}")
             await client.prompt(session, f"k{number}")
         (request,) = await client.asked()
-        assert request["call"]["command"] == "rm -rf dist"
+        assert request["call"]["command"] is None
+        assert (request["call"]["agentSays"], request["call"]["source"]) == ("rm -rf dist", "title")
         assert await resolved(client, session) == []
         events = await client.events(session)
         shown = [each["payload"] for each in events if each["type"] == "tool-call"][-1]
@@ -339,6 +340,36 @@ async def test_a_call_that_changes_after_it_was_allowed_is_reported(tmp_path: Pa
         ]
         assert [each["data"]["different"] for each in mismatches] == [["rawInput"]]
         assert mismatches[0]["data"]["requestId"] == request["requestId"]
+
+
+@pytest.mark.slow
+async def test_a_mismatch_is_in_the_log_the_transcript_and_the_audit_after_a_restart_too(
+    tmp_path: Path,
+) -> None:
+    changed = {"progress": "edit-1", "input": {"path": "/etc/passwd"}}
+    given = options(tmp_path / "home", mine=asking(allowed=[changed, {"finish": "edit-1"}]))
+    async with running(given) as (_, client):
+        session = await client.session("mine", tmp_path)
+        await client.prompt(session, "k")
+        (request,) = await client.asked()
+        answer = {"optionId": "allow_once", "digest": request["digest"]}
+        await client.post(f"/api/permissions/{request['requestId']}/answer", answer)
+        await client.ended(session, "k")
+        events = await client.events(session)
+        (event,) = [each for each in events if each["type"] == "approval-mismatch"]
+        assert event["payload"]["code"] == "approval-mismatch"
+        assert event["payload"]["requestId"] == request["requestId"]
+        (difference,) = event["payload"]["differences"]
+        assert (difference["field"], difference["done"]) == ("rawInput", ["/etc/passwd"])
+        assert difference["shown"] == [f"{tmp_path}/a.py"]
+        entries = (await client.get(f"/api/sessions/{session}/transcript"))["entries"]
+        (entry,) = [each for each in entries if each["type"] == "mismatch"]
+        assert entry["differences"] == [difference]
+        (line,) = (await client.get("/api/decisions"))["decisions"]
+        assert line["mismatch"] == [difference]
+    async with running(given) as (_, client):
+        (line,) = (await client.get("/api/decisions"))["decisions"]
+        assert line["mismatch"] == [difference]
 
 
 async def test_odd_values_of_an_agent_break_neither_the_turn_nor_the_transcript(
@@ -436,7 +467,7 @@ async def test_an_update_of_an_agent_is_no_elicitation_after_a_restart(tmp_path:
         answer = {"optionId": "allow_once", "digest": request["digest"]}
         await client.post(f"/api/permissions/{request['requestId']}/answer", answer)
         await client.ended(session, "k")
-    with sqlite3.connect(tmp_path / "home" / "runner.db") as index:  # it is made again of the log
+    with edited(tmp_path / "home" / "runner.db") as index:  # it is made again of the log
         index.execute("DELETE FROM decisions")
         index.execute("DELETE FROM decision_progress")
     async with running(given) as (_, client):
@@ -507,10 +538,9 @@ async def test_a_number_that_comes_again_because_the_log_was_moved_away_is_a_new
         await client.ended(session, "k")
     for path in home.glob("log.db*"):
         path.unlink()
-    with sqlite3.connect(home / "runner.db") as database:
+    with edited(home / "runner.db") as database:
         database.execute("UPDATE decisions SET requested_at = '2020-01-01T00:00:00Z'")
         database.execute("DELETE FROM prompts")
-    database.close()
     async with asked(tmp_path, asking()) as (_, client, session):
         (second,) = await client.asked()
         assert second["requestId"] == first["requestId"]

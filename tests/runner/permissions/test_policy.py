@@ -59,8 +59,8 @@ def test_a_command_that_is_only_a_title_can_be_denied_but_not_allowed() -> None:
         policy = Policy(rule=(GIT, LIST, NO_PUSH))
         return decide(policy, call, workspace="/p").decision, assess_risk(call).level
 
-    assert of_title("git status") == ("ask", "medium")
-    assert of_title("git push") == ("deny", "medium")
+    assert of_title("git status") == ("ask", "high")
+    assert of_title("git push") == ("deny", "high")
     assert of_title("rm -rf /") == ("ask", "critical")
 
 

@@ -58,8 +58,7 @@ async def delete_by_envelope(hub: Hub, client: Client, session: str) -> None:
     snapshot = runner_of(hub).host.get_session(session)
     assert snapshot is not None
     assert isinstance(snapshot.agent_id, str)
-    token = (hub.options.home / "token").read_text().strip()
-    transport = WebSocketTransport(str(client.http.base_url).rstrip("/"), token=token)
+    transport = WebSocketTransport(socket=hub.options.home / "hub.sock")
     async with EnvelopeClient(transport) as envelopes:
         await envelopes.sessions.delete(snapshot.agent_id, session)
 

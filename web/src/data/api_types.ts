@@ -29,6 +29,7 @@ export interface AgentView {
   capabilities?: AgentCapabilitiesWire
   authMethods?: { [key: string]: unknown }[]
   notice?: string
+  confinement?: ConfinementStatus
 }
 
 export interface AnswerElicitation {
@@ -54,19 +55,44 @@ export interface CallView {
   name: string
   kind: string | null
   agentSays: string
+  agentExplains: string | null
   description: string
   command: string | null
+  commands: string[]
+  folders: string[]
+  variables: string[]
   paths: string[]
+  addresses: string[]
   reads: boolean
   writes: boolean
   searches: boolean
+  fetches: boolean
   risk: string
   riskReason: string
   isInspectable: boolean
+  source: string
+  unknown: string[]
 }
 
 export interface ChangeKinds {
   kinds: PushKinds
+}
+
+export interface Compacted {
+  files: CompactedFile[]
+}
+
+export interface CompactedFile {
+  file: string
+  before: number
+  after: number
+}
+
+export interface ConfinementStatus {
+  status: 'advisory' | 'enforced'
+  how: string
+  reason: string
+  limits: string[]
 }
 
 export interface CreateSession {
@@ -115,11 +141,12 @@ export interface DeviceChange {
 
 export interface DeviceEvent {
   deviceId: string
-  what: 'changed' | 'expired' | 'new-address' | 'paired' | 'revoked' | 'token-renewed'
+  what: 'changed' | 'config-changed' | 'expired' | 'new-address' | 'paired' | 'refused-agent' | 'revoked' | 'token-renewed' | 'unverified'
   name: string
   address: string | null
   userAgent: string | null
   at: string
+  detail: string | null
 }
 
 export interface DeviceList {
@@ -172,13 +199,14 @@ export interface FolderList {
 }
 
 export interface Health {
-  status: 'degraded' | 'ok'
+  status: 'damaged' | 'degraded' | 'ok'
 }
 
 export interface History {
   events: unknown[]
   nextSeq: number
   lastSeq: number
+  epoch: string
 }
 
 export interface HubFacts {
@@ -188,6 +216,7 @@ export interface HubFacts {
   agents: number
   pendingApprovals: number
   queuedPrompts: number
+  damages: string[]
   home?: string
 }
 
@@ -198,10 +227,16 @@ export interface KnownAgent {
   source: 'built-in' | 'configured' | 'well-known'
   installed: boolean
   envNames: string[]
+  confinement: ConfinementStatus | null
 }
 
 export interface KnownAgentList {
   agents: KnownAgent[]
+}
+
+export interface LineTally {
+  added: number
+  deleted: number
 }
 
 export interface MessageEntry {
@@ -213,6 +248,16 @@ export interface MessageEntry {
   content: unknown[]
   promptKey?: string
   isClipped: boolean
+  cutCharacters?: number
+}
+
+export interface MismatchEntry {
+  type: 'mismatch'
+  seq: number
+  at: number
+  requestId: string
+  toolCallId: string
+  differences: unknown[]
 }
 
 export interface NonceAnswer {
@@ -358,12 +403,15 @@ export interface RecordedDecision {
   agent: string | null
   digest: string
   request: unknown
+  call?: ShownCall
   state: 'answered' | 'pending' | 'superseded'
   outcome?: unknown
   optionKind?: string
   by?: DecidedBy
   requestedAt: string
   decidedAt?: string
+  problem?: string
+  mismatch?: unknown[]
 }
 
 export interface Refusal {
@@ -398,6 +446,7 @@ export interface SessionFile {
 
 export interface SessionList {
   sessions: SessionOverview[]
+  epoch: string
 }
 
 export interface SessionOverview {
@@ -423,6 +472,19 @@ export interface SetOption {
   value: string | boolean
 }
 
+export interface ShownCall {
+  name: string
+  kind: string | null
+  description: string
+  command: string | null
+  paths: string[]
+  reads: boolean
+  writes: boolean
+  risk: string
+  riskReason: string
+  isInspectable: boolean
+}
+
 export interface SignIn {
   methodId: string
 }
@@ -434,6 +496,7 @@ export interface SpawnAgent {
 export interface StateResponse {
   session: SessionOverview
   seq: number
+  epoch: string
   state: { [key: string]: unknown }
 }
 
@@ -460,6 +523,17 @@ export interface TestSent {
   id: string
 }
 
+export interface TokenAnswer {
+  device: Device
+  token: string
+}
+
+export interface TokenRequest {
+  name?: string
+  scope?: 'admin' | 'approve' | 'prompt' | 'view'
+  deviceSeconds?: number | null
+}
+
 export interface ToolEntry {
   type: 'tool'
   seq: number
@@ -468,12 +542,16 @@ export interface ToolEntry {
   call: { [key: string]: unknown }
   terminals: { [key: string]: unknown }
   isClipped: boolean
+  cutCharacters?: number
+  tally?: LineTally
+  cutDiffs?: { [key: string]: LineTally }
 }
 
 export interface TranscriptPage {
   session: SessionOverview
   seq: number
-  entries: (MessageEntry | ToolEntry | TurnEntry | StatusEntry)[]
+  epoch: string
+  entries: (MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry)[]
   hasOlder: boolean
   state?: { [key: string]: unknown }
 }
@@ -489,5 +567,6 @@ export interface TurnEntry {
 
 export interface WholeEntry {
   seq: number
-  entry: MessageEntry | ToolEntry | TurnEntry | StatusEntry
+  epoch: string
+  entry: MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry
 }

@@ -10,10 +10,12 @@ import { Push, type PushBrowser } from './push.ts'
 import { OpenSession } from './session.ts'
 import { memoryStorage, type Storage } from './storage.ts'
 import { Stream, type Clock } from './stream.ts'
+import { OfflineInbox } from './offline_inbox.ts'
 import { Signer } from './signer.ts'
 import { OfflineTranscripts } from './offline_transcripts.ts'
 import type {
   Action,
+  AgentRequest,
   AgentRow,
   Data,
   Decision,
@@ -57,6 +59,8 @@ interface PairAnswer {
 
 type WireSession = Parameters<typeof rowOf>[0]
 
+/** How old the time of the stored inbox may be. */
+const INBOX_MS = 15_000
 const SCOPES: readonly Scope[] = ['view', 'prompt', 'approve', 'admin']
 
 export function createData(environment: Environment): Data & { stop(): void } {
@@ -79,13 +83,16 @@ export function createData(environment: Environment): Data & { stop(): void } {
   const stream = new Stream(api, clock, lists)
   const isPaired = (): boolean => stream.connection.peek().state !== 'unpaired'
   const offline = new OfflineTranscripts(storage, isPaired)
+  const offlineInbox = new OfflineInbox(storage, isPaired)
   api.onUnauthorized = (refusal) => {
     stream.lock(refusal)
     void offline.clear()
+    void offlineInbox.clear()
   }
   let stopEffect = () => {}
   let stopCleanup = () => {}
   let stopPrefetch = () => {}
+  let stopInbox = () => {}
 
   function onApplied(action: Action): void {
     if (action.sessionId !== null) open.get(action.sessionId)?.refreshPrompts()
@@ -119,12 +126,28 @@ export function createData(environment: Environment): Data & { stop(): void } {
       }
     })
     stopPrefetch = prefetchTranscripts(api, clock, lists.sessions)
+    stopInbox = effect(() => {
+      if (stream.connection.value.state === 'live') return keepInbox(lists.requests.value)
+      return undefined
+    })
     void identify()
     void outbox.start()
     void offline.start()
+    void offlineInbox.start()
     stream.start()
     environment.onWake(() => stream.reconnect())
     environment.onNetworkLost(() => stream.renew())
+  }
+
+  /** Store what is pending now and, while that stays so, that it is; returns what ends it. */
+  function keepInbox(requests: readonly AgentRequest[]): () => void {
+    let cancel = (): void => {}
+    const keep = (): void => {
+      cancel = clock.after(INBOX_MS, keep)
+      void untracked(() => offlineInbox.keep(requests, clock.now()))
+    }
+    keep()
+    return () => cancel()
   }
 
   /** The hub is reachable again: send queued actions and reload sessions that failed to load. */
@@ -341,6 +364,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
         const message = 'this device signed out; pair it again to use it'
         stream.lock({ code: 'quarterdeck/unauthorized', message, status: 401, retryable: false })
         await outbox.clear()
+        await offlineInbox.clear()
         await environment.signer?.forget()
         offline.rows.value = []
       }
@@ -361,6 +385,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
     permissions: lists.permissions,
     elicitations: lists.elicitations,
     requests: lists.requests,
+    knownInbox: offlineInbox.known,
     devices,
     actions: outbox.actions,
     push: push.status,
@@ -375,6 +400,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
       stopEffect()
       stopCleanup()
       stopPrefetch()
+      stopInbox()
       outbox.stop()
       stream.stop()
     },

@@ -288,6 +288,7 @@ export function agentOf(agent: Partial<AgentRow>): AgentRow {
     reason: agent.reason ?? null,
     exit: agent.exit ?? null,
     capabilities: agent.capabilities ?? null,
+    confinement: agent.confinement ?? null,
     authMethods: agent.authMethods ?? [],
   }
 }

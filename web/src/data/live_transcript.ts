@@ -21,7 +21,7 @@ import type { Entry, MessageEntry, ToolEntry } from './types.ts'
 export type WireEntry =
   | (Omit<MessageEntry, 'isOpen' | 'promptKey'> & { promptKey?: string })
   | (Omit<ToolEntry, 'terminals'> & { terminals: Record<string, Terminal> })
-  | Extract<Entry, { type: 'turn' | 'status' }>
+  | Extract<Entry, { type: 'turn' | 'status' | 'mismatch' }>
 
 /** The key of the prompt that an event is a part of. */
 export function promptKeyOf(event: SessionEvent): string | null {
@@ -109,6 +109,11 @@ export class LiveTranscript {
       case 'session-status-change': {
         const before = this.state.connection.status
         if (this.#reduce(event) !== null) this.#onStatus(event, before)
+        return
+      }
+      case 'approval-mismatch': {
+        const { requestId, toolCallId, differences } = event.payload
+        this.#push({ type: 'mismatch', seq: event.seq, at: event.ts, requestId, toolCallId, differences })
         return
       }
       case 'plan':
@@ -231,8 +236,10 @@ export class LiveTranscript {
     const entry = this.#entries[index]
     if (entry?.type !== 'tool') return
     this.#showTerminals(call)
+    // New content is whole: tallies of cut diffs are of the one before.
+    const { tally: _tally, cutDiffs: _cut, ...whole } = entry
     this.#entries[index] = {
-      ...entry,
+      ...(call.content === entry.call.content ? entry : whole),
       call,
       endedAt: entry.endedAt ?? endedAt,
       terminals: this.#terminalsOf(call),
@@ -298,6 +305,7 @@ export class LiveTranscript {
         return this.#callFromWire(entry)
       case 'turn':
       case 'status':
+      case 'mismatch':
         return entry
       default:
         return ignoreNewer(entry) ?? entry
@@ -345,6 +353,7 @@ export class LiveTranscript {
         return { ...entry, terminals: this.#terminalsOf(entry.call) }
       case 'turn':
       case 'status':
+      case 'mismatch':
         return entry
       default:
         return ignoreNewer(entry) ?? entry

@@ -25,6 +25,8 @@ export interface Services {
 
 interface Page {
   seq: number
+  /** Of the log that `seq` is a number of. */
+  epoch: string
   entries: WireEntry[]
   hasOlder: boolean
   state?: Partial<SessionState>
@@ -67,6 +69,7 @@ export class OpenSession implements SessionView, SessionListener {
   readonly #begun = signal<string | null>(null)
   #cancelPrompts: () => void = () => {}
   #generation = 0
+  #epoch = ''
 
   constructor(sessionId: string, services: Services, draft: StoredDraft, onClose: () => void) {
     this.sessionId = sessionId
@@ -96,14 +99,15 @@ export class OpenSession implements SessionView, SessionListener {
       return
     }
     this.asOf.value = null
-    const { seq, entries, hasOlder, state } = outcome.value
+    const { seq, epoch, entries, hasOlder, state } = outcome.value
     const transcript = new LiveTranscript(this.sessionId, seq, state ?? {})
     transcript.prepend(entries)
     this.#transcript = transcript
+    this.#epoch = epoch
     this.#stateVersion = -1
     this.hasOlder.value = hasOlder
     this.problem.value = null
-    this.#services.stream.follow(this.sessionId, seq, this)
+    this.#services.stream.follow(this.sessionId, seq, epoch, this)
     this.#flush()
     this.phase.value = 'ready'
     this.refreshPrompts()
@@ -151,14 +155,14 @@ export class OpenSession implements SessionView, SessionListener {
   }
 
   async loadWhole(seq: number): Promise<void> {
-    type Whole = { seq: number; entry: WireEntry }
+    type Whole = { seq: number; epoch: string; entry: WireEntry }
     await this.#whileHeld<Whole>(this.#path(`/transcript/${seq}`), ({ entry }, transcript) =>
       transcript.replace(entry),
     )
   }
 
   /** Load something that is valid after an event, and insert it exactly there. */
-  async #whileHeld<T extends { seq: number }>(
+  async #whileHeld<T extends { seq: number; epoch: string }>(
     path: string,
     put: (answer: T, transcript: LiveTranscript) => void,
   ): Promise<void> {
@@ -168,6 +172,10 @@ export class OpenSession implements SessionView, SessionListener {
     const outcome: Outcome<T> = await this.#services.api.get<T>(path)
     const transcript = this.#transcript
     if (generation !== this.#generation || transcript === null) return
+    if (outcome.ok && outcome.value.epoch !== this.#epoch) {
+      void this.#load() // the log was replaced: this is not of what is shown
+      return
+    }
     if (outcome.ok) {
       if (await this.#reach(transcript, outcome.value.seq)) put(outcome.value, transcript)
       this.problem.value = null

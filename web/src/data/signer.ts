@@ -22,7 +22,7 @@ export interface SignerOptions {
   origin: string
   fetch: typeof fetch
   store: KeyStore
-  /** Milliseconds of a clock that nobody sets. */
+  /** Milliseconds of a monotonic clock. */
   now(): number
 }
 

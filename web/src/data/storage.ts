@@ -1,7 +1,7 @@
-// Storage on this device: drafts, queued actions and offline copies of transcripts. In IndexedDB; in
-// memory where there is none, as in some private windows.
+// Storage on this device: drafts, queued actions, offline copies of transcripts and of the inbox. In
+// IndexedDB; in memory where there is none, as in some private windows.
 
-export type Table = 'actions' | 'drafts' | 'transcripts'
+export type Table = 'actions' | 'drafts' | 'inbox' | 'transcripts'
 
 export interface Storage {
   all<T>(table: Table): Promise<T[]>
@@ -11,8 +11,8 @@ export interface Storage {
   clear(): Promise<void>
 }
 
-const TABLES: readonly Table[] = ['actions', 'drafts', 'transcripts']
-const VERSION = 3 // increase it when the tables change
+const TABLES: readonly Table[] = ['actions', 'drafts', 'inbox', 'transcripts']
+const VERSION = 4 // increase it when the tables change
 
 export async function openStorage(
   factory: IDBFactory | undefined,
@@ -70,6 +70,7 @@ export function memoryStorage(): Storage {
   const tables: Record<Table, Map<string, unknown>> = {
     actions: new Map(),
     drafts: new Map(),
+    inbox: new Map(),
     transcripts: new Map(),
   }
   return {

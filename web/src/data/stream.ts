@@ -1,5 +1,7 @@
 // The event stream: one connection for the host's log and the logs of the open sessions. After a
 // disconnect it resumes where it was: it counts the position in each log, and passes no event twice.
+// A position is a number and the epoch of the log; in another epoch the number may mean another event,
+// and the hub sends a `reset` instead.
 //
 //     offline → catching-up → live        catching-up: connected, but behind the log
 //        ↑___________|_________|
@@ -40,6 +42,7 @@ export interface HostListener {
 
 interface Track {
   seq: number
+  epoch: string
   listener: SessionListener
   isBehind: boolean
 }
@@ -120,9 +123,9 @@ export class Stream {
     this.#setState('unpaired', refusal.message)
   }
 
-  /** Follow a session after an event. */
-  follow(sessionId: string, seq: number, listener: SessionListener): void {
-    this.#tracks.set(sessionId, { seq, listener, isBehind: true })
+  /** Follow a session after an event of an epoch of the log. */
+  follow(sessionId: string, seq: number, epoch: string, listener: SessionListener): void {
+    this.#tracks.set(sessionId, { seq, epoch, listener, isBehind: true })
     this.#restart()
   }
 
@@ -143,7 +146,7 @@ export class Stream {
 
   #address(): string {
     const query = [...this.#tracks].map(
-      ([sessionId, track]) => `session=${encodeURIComponent(`${sessionId}:${track.seq}`)}`,
+      ([sessionId, track]) => `session=${encodeURIComponent(`${sessionId}:${positionOf(track)}`)}`,
     )
     query.push(`host=${encodeURIComponent(this.#hostCursor)}`)
     return `/api/stream?${query.join('&')}`
@@ -317,4 +320,8 @@ export class Stream {
     const since = before.state === state && before.since ? before.since : this.#clock.now()
     this.#connection.value = { state, since, retryAt, reason, code }
   }
+}
+
+function positionOf(track: Track): string {
+  return track.epoch === '' ? String(track.seq) : `${track.epoch}-${track.seq}`
 }

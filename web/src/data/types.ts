@@ -4,7 +4,7 @@
 // Signals hold immutable values: a changed value is a new object. Actions return at once with their
 // pending state; nothing here throws when the network is lost.
 import type { ReadonlySignal } from '@preact/signals-core'
-import type { AgentExit, AuthMethod } from '../protocol/events.ts'
+import type { AgentExit, ApprovalDifference, AuthMethod } from '../protocol/events.ts'
 import type {
   AgentStatus,
   ContentBlock,
@@ -81,7 +81,10 @@ export interface SessionRow {
 }
 
 export type AgentRow = OrNull<
-  Pick<api.AgentView, 'agentId' | 'name' | 'restartCount' | 'reason' | 'capabilities'>
+  Pick<
+    api.AgentView,
+    'agentId' | 'name' | 'restartCount' | 'reason' | 'capabilities' | 'confinement'
+  >
 > & {
   status: AgentStatus
   exit: AgentExit | null
@@ -111,13 +114,29 @@ export type Elicitation = OrNull<api.ElicitationView> & {
 /** What an agent asks of a person. */
 export type AgentRequest = PermissionRequest | Elicitation
 
+/** A pending request as it was last known, without what is needed to answer it. */
+export type KnownRequest =
+  | (Pick<
+      PermissionRequest,
+      'kind' | 'requestId' | 'sessionId' | 'agent' | 'title' | 'cwd' | 'requestedAt' | 'call'
+    > & { kind: 'permission' })
+  | Pick<Elicitation, 'kind' | 'requestId' | 'sessionId'>
+
+/** The inbox when the hub was last reached. */
+export interface KnownInbox {
+  /** In milliseconds. */
+  at: number
+  count: number
+  requests: readonly KnownRequest[]
+}
+
 // ---- a session ----------------------------------------------------------------------------------
 
 /**
  * An entry of the transcript. `seq` is its key: it is unique and never changes. A message that
  * continues after a tool call is two entries.
  */
-export type Entry = MessageEntry | ToolEntry | TurnEntry | StatusEntry
+export type Entry = MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry
 
 export interface MessageEntry
   extends Omit<api.MessageEntry, 'kind' | 'messageId' | 'content' | 'promptKey'> {
@@ -147,6 +166,11 @@ export interface TurnEntry extends Omit<api.TurnEntry, 'stopReason' | 'usage' | 
 /** The session was closed, disconnected or resumed. */
 export interface StatusEntry extends Omit<api.StatusEntry, 'status'> {
   status: SessionStatus
+}
+
+/** What an agent did after an approval differs from what was shown. */
+export interface MismatchEntry extends Omit<api.MismatchEntry, 'differences'> {
+  differences: readonly ApprovalDifference[]
 }
 
 export type Prompt = OrNull<Pick<api.PromptEntry, 'key' | 'mode' | 'error' | 'by' | 'createdAt'>> & {
@@ -275,6 +299,8 @@ export interface Data {
   readonly elicitations: ReadonlySignal<readonly Elicitation[]>
   /** All pending requests: permission requests, then elicitations. */
   readonly requests: ReadonlySignal<readonly AgentRequest[]>
+  /** The pending requests when the hub was last reached, also before this page was opened. */
+  readonly knownInbox: ReadonlySignal<KnownInbox | null>
   readonly devices: ReadonlySignal<readonly Device[]>
   /** Actions that are not applied yet, and failed ones until they are dismissed. */
   readonly actions: ReadonlySignal<readonly Action[]>

@@ -189,6 +189,19 @@ export interface PermissionRequestResolvedPayload {
   outcome?: RequestPermissionOutcome
 }
 
+export interface ApprovalDifference {
+  field: string
+  shown: string[]
+  done: string[]
+}
+
+export interface ApprovalMismatchPayload {
+  code: 'approval-mismatch'
+  requestId: string
+  toolCallId: string
+  differences: ApprovalDifference[]
+}
+
 export interface TerminalExit {
   exitCode?: number
   signal?: string
@@ -379,6 +392,12 @@ export interface PermissionRequestResolvedEvent extends Envelope {
   payload: PermissionRequestResolvedPayload
 }
 
+export interface ApprovalMismatchEvent extends Envelope {
+  type: 'approval-mismatch'
+  sessionId: string
+  payload: ApprovalMismatchPayload
+}
+
 export interface TerminalOutputEvent extends Envelope {
   type: 'terminal-output'
   sessionId: string
@@ -451,6 +470,7 @@ export type SessionEvent =
   | SessionResetEvent
   | PermissionRequestCreatedEvent
   | PermissionRequestResolvedEvent
+  | ApprovalMismatchEvent
   | TerminalOutputEvent
   | UnrecognizedUpdateEvent
 

@@ -145,6 +145,7 @@ export class Fold {
       case 'current-mode-update':
       case 'session-config-init':
         return this.#config(event.type, payload)
+      case 'approval-mismatch':
       case 'unrecognized-update':
         return null
       default:

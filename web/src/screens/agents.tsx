@@ -52,6 +52,7 @@ export function AgentsScreen(): JSX.Element {
                   <span class="row-text">
                     <span class="row-title">{agent.name}</span>
                     <span class="row-note">{noteOf(agent)}</span>
+                    <ConfinementNote found={agent.confinement ?? null} />
                   </span>
                   <ChevronIcon size={18} />
                 </RouteLink>
@@ -84,6 +85,19 @@ function noteOf(agent: KnownAgent): string {
   if (agent.name === 'demo') return 'Built in: works offline, needs no API key, gives scripted answers'
   if (agent.source === 'configured') return 'From your configuration'
   return [agent.command, ...agent.args].join(' ')
+}
+
+/** Whether the machine keeps an agent from the hub's own files; why not, if it does not. */
+function ConfinementNote({ found }: { found: AgentRow['confinement'] }): JSX.Element | null {
+  if (found === null) return null
+  if (found.status === 'enforced') {
+    return <span class="row-note">Confined: enforced by {found.how}</span>
+  }
+  return (
+    <span class="row-note confinement-advisory" role="note">
+      Confinement advisory: {found.reason}
+    </span>
+  )
 }
 
 /** A letter on a coloured ground, to tell agents apart at a glance. */
@@ -120,6 +134,7 @@ function RunningAgent({ agent }: { agent: AgentRow }): JSX.Element {
           {sessions === 0 ? '' : ` · ${plural(sessions, 'session')}`}
           {agent.restartCount === 0 ? '' : ` · restarted ${plural(agent.restartCount, 'time')}`}
         </span>
+        <ConfinementNote found={agent.confinement} />
       </span>
       {data.may('admin') && agent.status !== 'exited' ? (
         <button

@@ -20,7 +20,7 @@ export function Overview(): JSX.Element {
   const settled = rows.filter((row) => row.group === 'idle' || row.group === 'done')
   const unread = settled.filter(isUnread)
   const isCaughtUp = requests.length + running.length === 0
-  const isOffline = data.connection.value.state === 'offline'
+  const isLive = data.connection.value.state === 'live'
   return (
     <div class="screen overview">
       <h1 class="aside">Sessions</h1>
@@ -28,7 +28,7 @@ export function Overview(): JSX.Element {
       {rows.length === 0 ? null : (
         <div class="scroll">
           <div class="column">
-            {isCaughtUp && !isOffline ? <CaughtUp /> : null}
+            {isCaughtUp && isLive ? <CaughtUp /> : null}
             {requests.length === 0 ? null : (
               <Part name="Needs you" count={requests.length}>
                 <RequestCards requests={requests} />

@@ -9,7 +9,7 @@ import { PermissionBatchCard } from '../ui/permission_batch'
 import { permissionGroups } from '../ui/permission_groups'
 import { Composer } from '../ui/composer'
 import { ConnectionPill, OfflineBanner } from '../ui/connection'
-import { Message, Status, Turn } from '../ui/transcript_entries'
+import { Message, Mismatch, Status, Turn } from '../ui/transcript_entries'
 import { clock, pathEnd, sentence } from '../ui/format'
 import { ArrowDownIcon, BackIcon, ClockIcon, MoreIcon, Wheel } from '../ui/icons'
 import { Banner, Empty, IconButton, Spinner } from '../ui/kit'
@@ -19,6 +19,7 @@ import { PlanStrip } from '../ui/plan'
 import { isPermission, RequestCard, requestTitle } from '../ui/request_cards'
 import { PromptQueue } from '../ui/prompt_queue'
 import { RouteLink } from '../ui/route_link'
+import { openAtSubject } from '../ui/seen'
 import { goBack } from '../ui/router'
 import { TranscriptLines, type Line } from '../ui/transcript_lines'
 import { SessionPanel, SessionSheet } from '../ui/session_panel'
@@ -67,9 +68,11 @@ function Opened({ view }: { view: SessionView }): JSX.Element {
       mark()
     }
   }, [view])
+  const main = useRef<HTMLDivElement>(null)
+  const isTight = useTight(main)
   return (
     <div class="session">
-      <div class="session-main">
+      <div ref={main} class={`session-main ${isTight ? 'tight' : ''}`}>
         <Head view={view} onMore={() => setSheetOpen(true)} />
         <OfflineBanner />
         {isVeryWide.value ? null : <PlanStrip entries={view.state.value.plan?.entries ?? []} />}
@@ -80,6 +83,26 @@ function Opened({ view }: { view: SessionView }): JSX.Element {
       {isSheetOpen ? <SessionSheet view={view} onClose={() => setSheetOpen(false)} /> : null}
     </div>
   )
+}
+
+const LEAST_ROOM_REM = 38
+
+/** Whether there is little height for the font: a keyboard, a phone on its side, a large font. */
+function useTight(main: { current: HTMLElement | null }): boolean {
+  const [isTight, setTight] = useState(false)
+  useEffect(() => {
+    const element = main.current
+    if (element === null) return undefined
+    const check = (): void => {
+      const rem = parseFloat(getComputedStyle(document.documentElement).fontSize)
+      setTight(element.clientHeight < LEAST_ROOM_REM * rem)
+    }
+    // A query in CSS does not notice when the font changes; the parts do.
+    const observer = new ResizeObserver(check)
+    for (const each of [element, ...element.children]) observer.observe(each)
+    return () => observer.disconnect()
+  }, [])
+  return isTight
 }
 
 const STATUSES: Record<SessionStatus | 'offline', string> = {
@@ -100,6 +123,10 @@ function firstPrompt(view: SessionView): string | null {
   return first.content.find((block) => block.text !== undefined)?.text?.trim().slice(0, 120) || null
 }
 
+function isOf(sessionId: string): (request: { sessionId: string | null }) => boolean {
+  return (request) => request.sessionId === sessionId
+}
+
 function Head({ view, onMore }: { view: SessionView; onMore: () => void }): JSX.Element {
   const row = view.row.value
   const title =
@@ -112,6 +139,7 @@ function Head({ view, onMore }: { view: SessionView; onMore: () => void }): JSX.
   // An offline copy's status may be outdated.
   const before = view.asOf.value === null ? row?.status : 'offline'
   const status = isLoaded ? view.state.value.connection.status : before
+  const isWaiting = status === 'prompting' && data.requests.value.some(isOf(view.sessionId))
   return (
     <header class="top">
       {isWide.value ? null : (
@@ -125,7 +153,7 @@ function Head({ view, onMore }: { view: SessionView; onMore: () => void }): JSX.
         </h1>
         <p class="top-facts">
           <span class={`working ${status ?? ''}`}>
-            {status === undefined ? '' : (STATUSES[status] ?? status)}
+            {status === undefined ? '' : isWaiting ? 'needs you' : (STATUSES[status] ?? status)}
           </span>
           {row === null ? '' : ` · ${row.agent ?? 'agent'} · ${pathEnd(row.cwd)}`}
         </p>
@@ -235,6 +263,8 @@ function Transcript({ view, reading }: PartProps): JSX.Element {
           return <Turn entry={entry} since={promptBefore(current.current, index)} />
         case 'status':
           return <Status entry={entry} />
+        case 'mismatch':
+          return <Mismatch entry={entry} />
         default:
           return ignoreNewer(entry) ?? <></>
       }
@@ -292,6 +322,8 @@ function guess(line: Line): number {
     case 'turn':
     case 'status':
       return 40
+    case 'mismatch':
+      return 96
     case 'message': {
       if (entry.kind === 'thought') return 40
       const length = entry.content.reduce((total, block) => total + (block.text?.length ?? 200), 0)
@@ -352,10 +384,13 @@ function Fresh({ view }: { view: SessionView }): JSX.Element {
 
 function Dock({ view, reading }: PartProps): JSX.Element {
   const given = useState(() => takeFor(view.sessionId))[0]
-  const requests = data.requests.value.filter((item) => item.sessionId === view.sessionId)
+  const requests = data.requests.value.filter(isOf(view.sessionId))
   const first = requests[0]
   const together = permissionGroups(requests.filter(isPermission))[0]?.items ?? []
   const later = requests.length - Math.max(1, together.length)
+  const cards = useRef<HTMLDivElement>(null)
+  // Where there is no room for the whole card, it opens at what it is about.
+  useEffect(() => openAtSubject(cards.current), [first?.requestId, reading.isFar.value])
   if (first !== undefined && reading.isFar.value && !isWide.value) {
     // A reader far up needs the room on a small screen; the cards return at the end.
     return (
@@ -371,7 +406,7 @@ function Dock({ view, reading }: PartProps): JSX.Element {
   return (
     <div class="dock">
       {first === undefined ? null : (
-        <div class="dock-cards">
+        <div class="dock-cards" ref={cards}>
           {together.length > 1 ? (
             <PermissionBatchCard items={together} isInSession />
           ) : (

@@ -200,7 +200,8 @@ const DESTINATIONS: readonly {
 ]
 
 function Navigation({ here }: { here: Route }): JSX.Element {
-  const waiting = data.requests.value.length
+  const known = data.connection.value.state === 'live' ? null : data.knownInbox.value
+  const waiting = Math.max(data.requests.value.length, known?.count ?? 0)
   return (
     <nav class="navigation" aria-label="Main">
       {DESTINATIONS.map((item) => (

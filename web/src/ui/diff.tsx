@@ -2,9 +2,9 @@
 
 import { signal } from '@preact/signals'
 import type { JSX } from 'preact'
-import { useMemo, useState } from 'preact/hooks'
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import {
-  lineDiff,
+  diffOf,
   marked,
   pairs,
   wordSpans,
@@ -12,6 +12,7 @@ import {
   type Line,
   type LineDiff,
   type Span,
+  type Tally,
 } from './line_diff'
 import { baseName, plural, shortPath } from './format'
 import { ExpandIcon } from './icons'
@@ -22,16 +23,26 @@ import { languageOf, highlightLine, Runs, useHighlighter } from './highlighted_c
 import { Visible } from './visible_text'
 
 const FEW_LINES = 60
+/** Lines that are drawn at a time of a diff that is read to its end. */
+const STEP_LINES = 400
 const MARKS = { add: '+', del: '−', same: ' ', gap: '⋯' } as const
 const SPOKEN = { add: 'added: ', del: 'removed: ', same: '', gap: '' } as const
 
-type DiffProps = { change: Change; folder?: string | undefined }
+/** A change of a file, and the part of a tool call that has it. */
+export type ChangePart = { part: object; change: Change }
+type DiffProps = ChangePart & { folder?: string | undefined }
 
-/** `isNamed`: the file is already named above. */
-export function Diff({ change, folder, isNamed }: DiffProps & { isNamed?: boolean }): JSX.Element {
-  const diff = useMemo(() => lineDiff(change), [change.path, change.oldText, change.newText])
+type InlineProps = DiffProps & {
+  /** Whether the file is already named above. */
+  isNamed?: boolean
+  /** Whether more lines are drawn as the reader comes to the end, and not by a button alone. */
+  isGrowing?: boolean
+}
+
+export function Diff({ part, change, folder, isNamed, isGrowing }: InlineProps): JSX.Element {
+  const diff = diffOf(part, change)
   const view = (): void => {
-    viewed.value = { changes: [change], folder }
+    viewed.value = { changes: [{ part, change }], folder }
   }
   return (
     <figure class="diff">
@@ -41,12 +52,37 @@ export function Diff({ change, folder, isNamed }: DiffProps & { isNamed?: boolea
           <ExpandIcon size={16} />
         </IconButton>
       </figcaption>
-      <Lines change={change} diff={diff} isSplit={false} few={FEW_LINES} />
+      <Lines
+        change={change}
+        diff={diff}
+        isSplit={false}
+        few={isGrowing === true ? STEP_LINES : FEW_LINES}
+        isGrowing={isGrowing === true}
+      />
     </figure>
   )
 }
 
-type NameProps = DiffProps & { diff: LineDiff; isNamed?: boolean }
+type CutProps = { change: Change; folder: string; tally: Tally }
+
+/** A diff whose texts are cut is not drawn: it would show changes that are none. */
+export function CutDiff({ change, folder, tally }: CutProps): JSX.Element {
+  return (
+    <figure class="diff">
+      <figcaption>
+        <DiffName change={change} folder={folder} diff={tally} />
+      </figcaption>
+      <p class="note">The lines of this diff are not loaded.</p>
+    </figure>
+  )
+}
+
+type NameProps = {
+  change: Change
+  folder?: string | undefined
+  diff: Tally
+  isNamed?: boolean
+}
 
 function DiffName({ change, folder, diff, isNamed }: NameProps): JSX.Element {
   return (
@@ -60,7 +96,7 @@ function DiffName({ change, folder, diff, isNamed }: NameProps): JSX.Element {
   )
 }
 
-export function DiffTally({ diff }: { diff: Omit<LineDiff, 'lines'> }): JSX.Element {
+export function DiffTally({ diff }: { diff: Tally }): JSX.Element {
   return (
     <span class="diff-tally">
       <span class="plus">+{diff.added}</span> <span class="minus">−{diff.deleted}</span>
@@ -91,9 +127,10 @@ function setLayout(wanted: string): void {
 }
 
 /** The diffs in the window; not state of the transcript line, which may be unmounted meanwhile. */
-export const viewed = signal<{ changes: readonly Change[]; folder?: string | undefined } | null>(
-  null,
-)
+export const viewed = signal<{
+  changes: readonly ChangePart[]
+  folder?: string | undefined
+} | null>(null)
 
 /** The diffs of one file in a window. */
 export function DiffViewer(): JSX.Element | null {
@@ -103,7 +140,7 @@ export function DiffViewer(): JSX.Element | null {
     viewed.value = null
   }
   return (
-    <Sheet title={`Diff of ${baseName(changes[0]?.path ?? '')}`} class="diff-sheet" onClose={close}>
+    <Sheet title={`Diff of ${baseName(changes[0]?.change.path ?? '')}`} class="diff-sheet" onClose={close}>
       {isWide.value ? (
         <Segmented
           label="Layout"
@@ -115,15 +152,15 @@ export function DiffViewer(): JSX.Element | null {
           onChoose={setLayout}
         />
       ) : null}
-      {changes.map((change, index) => (
-        <WholeDiff key={index} change={change} folder={folder} />
+      {changes.map(({ part, change }, index) => (
+        <WholeDiff key={index} part={part} change={change} folder={folder} />
       ))}
     </Sheet>
   )
 }
 
-function WholeDiff({ change, folder }: DiffProps): JSX.Element {
-  const diff = useMemo(() => lineDiff(change), [change.path, change.oldText, change.newText])
+function WholeDiff({ part, change, folder }: DiffProps): JSX.Element {
+  const diff = diffOf(part, change)
   return (
     <figure class="diff">
       <figcaption>
@@ -134,6 +171,7 @@ function WholeDiff({ change, folder }: DiffProps): JSX.Element {
         diff={diff}
         isSplit={isWide.value && layout.value === 'split' && change.oldText !== null}
         few={2000}
+        isGrowing={false}
       />
     </figure>
   )
@@ -146,17 +184,29 @@ function Lines(props: {
   diff: LineDiff
   isSplit: boolean
   few: number
+  isGrowing: boolean
 }): JSX.Element {
-  const { change, diff, isSplit } = props
-  const [isWhole, setWhole] = useState(false)
+  const { change, diff, isSplit, isGrowing } = props
+  const [most, setMost] = useState(props.few)
+  const more = useRef<HTMLButtonElement>(null)
   const { oldText, newText, path } = change
   const highlighter = useHighlighter(languageOf(path), (oldText?.length ?? 0) + newText.length)
   const runsOf = useMemo(() => lineRuns(change, diff, highlighter), [diff, highlighter])
-  const shown = isWhole ? diff.lines : diff.lines.slice(0, props.few)
+  const shown = diff.lines.length <= most ? diff.lines : diff.lines.slice(0, most)
   const hidden = diff.lines.length - shown.length
+  const grow = (): void => setMost(isGrowing ? most + STEP_LINES : Infinity)
+  useEffect(() => {
+    const button = more.current
+    if (!isGrowing || button === null) return undefined
+    const observer = new IntersectionObserver((found) => {
+      if (found.some((each) => each.isIntersecting)) grow()
+    })
+    observer.observe(button)
+    return () => observer.disconnect()
+  }, [most, isGrowing])
   return (
     <>
-      <div class="diff-lines" tabIndex={0} role="group" aria-label={`Diff of ${path}`}>
+      <div class="diff-lines" tabIndex={isGrowing ? -1 : 0} role="group" aria-label={`Diff of ${path}`}>
         <table class={isSplit ? 'split' : ''}>
           <tbody>
             {isSplit
@@ -176,7 +226,7 @@ function Lines(props: {
         {diff.lines.length === 0 ? <p class="note">No changes</p> : null}
       </div>
       {hidden > 0 ? (
-        <button type="button" class="text-button" onClick={() => setWhole(true)}>
+        <button ref={more} type="button" class="text-button" data-unshown="" onClick={grow}>
           Show {plural(hidden, 'more line')}
         </button>
       ) : null}
@@ -201,6 +251,7 @@ function Cells(props: { line: Line | null; side: 'old' | 'new'; runsOf: LineRuns
       <td class={`diff-text ${own}`}>
         {SPOKEN[line.kind] === '' ? null : <span class="aside">{SPOKEN[line.kind]}</span>}
         <Runs runs={props.runsOf(line)} />
+        {line.isUnended === true ? <span class="muted"> (no newline at end of file)</span> : null}
       </td>
     </>
   )

@@ -39,7 +39,7 @@ export function count(amount: number): string {
 }
 
 export function plural(amount: number, one: string, many = `${one}s`): string {
-  return `${amount} ${amount === 1 ? one : many}`
+  return `${amount.toLocaleString()} ${amount === 1 ? one : many}`
 }
 
 export function bytes(amount: number): string {
@@ -104,6 +104,12 @@ export function timeOf(text: string | null | undefined): number | null {
   if (text == null || text === '') return null
   const time = Date.parse(text)
   return Number.isNaN(time) ? null : time
+}
+
+/** A time of day; of another day with its date. */
+export function moment(time: number, now: number): string {
+  const isToday = new Date(time).toDateString() === new Date(now).toDateString()
+  return isToday ? new Date(time).toLocaleTimeString(undefined, { timeStyle: 'short' }) : clock(time)
 }
 
 export function clock(time: number): string {

@@ -1,8 +1,9 @@
 // The diff of a file by lines: added and deleted lines, changed words, and pairs for a split view. Pure.
 
-import { diffWordsWithSpace, structuredPatch, type StructuredPatchHunk } from 'diff'
+import { diffWordsWithSpace } from 'diff'
+import { linesOf, matchedLines } from './line_matches.ts'
 
-const MAX_MILLISECONDS = 150
+const CONTEXT = 3
 const MAX_LINE = 400
 const MAX_PAIRS = 200
 /** Lines that share less are not shown as one changed line. */
@@ -14,42 +15,71 @@ export type Line = {
   old: number | null
   new: number | null
   text: string
+  /** Whether it is the last line of its text, without a line feed, and the other text has one. */
+  isUnended?: boolean
 }
-export type LineDiff = { lines: Line[]; added: number; deleted: number }
+export type Tally = { added: number; deleted: number }
+export type LineDiff = Tally & { lines: Line[] }
 /** Start and end within a line. */
 export type Span = readonly [number, number]
 
+const known = new WeakMap<object, LineDiff>()
+
+/** The diff of a change, computed once for each part of a tool call. */
+export function diffOf(part: object, change: Change): LineDiff {
+  let diff = known.get(part)
+  if (diff === undefined) known.set(part, (diff = lineDiff(change)))
+  return diff
+}
+
 /** The changed lines with three lines of context. */
 export function lineDiff(change: Change): LineDiff {
-  const before = change.oldText ?? ''
-  const patch = structuredPatch(change.path, change.path, before, change.newText, '', '', {
-    context: 3,
-    timeout: MAX_MILLISECONDS,
-  })
-  const hunks = patch?.hunks ?? [replaced(before, change.newText)]
-  const lines = hunks.flatMap((hunk, index) => linesOf(hunk, index > 0))
-  const tally = (kind: Line['kind']): number => lines.filter((line) => line.kind === kind).length
-  return { lines, added: tally('add'), deleted: tally('del') }
+  const [before, after] = [linesOf(change.oldText ?? ''), linesOf(change.newText)]
+  const matches = matchedLines(before, after)
+  const deleted = before.length - matches.length
+  const added = after.length - matches.length
+  return { lines: drawn(before, after, matches), added, deleted }
 }
 
-/** Two texts that took too long to compare: all of the old, then all of the new. */
-function replaced(before: string, after: string): StructuredPatchHunk {
-  const [old, fresh] = [before, after].map((text) =>
-    text === '' ? [] : text.replace(/\n$/, '').split('\n'),
-  ) as [string[], string[]]
-  const lines = [...old.map((line) => `-${line}`), ...fresh.map((line) => `+${line}`)]
-  return { oldStart: 1, oldLines: old.length, newStart: 1, newLines: fresh.length, lines }
-}
-
-function linesOf(hunk: StructuredPatchHunk, isLater: boolean): Line[] {
-  let [old, fresh] = [hunk.oldStart, hunk.newStart]
-  const lines: Line[] = isLater ? [{ kind: 'gap', old: null, new: null, text: '' }] : []
-  for (const line of hunk.lines) {
-    const text = line.slice(1)
-    if (line.startsWith('+')) lines.push({ kind: 'add', old: null, new: fresh++, text })
-    else if (line.startsWith('-')) lines.push({ kind: 'del', old: old++, new: null, text })
-    else if (line.startsWith(' ')) lines.push({ kind: 'same', old: old++, new: fresh++, text })
+function drawn(
+  before: readonly string[],
+  after: readonly string[],
+  matches: readonly (readonly [number, number])[],
+): Line[] {
+  const isMarked = (before.at(-1)?.endsWith('\n') ?? false) || (after.at(-1)?.endsWith('\n') ?? false)
+  const line = (kind: Line['kind'], old: number | null, fresh: number | null): Line => {
+    const raw = (old === null ? after[fresh ?? 0] : before[old]) ?? ''
+    const isEnded = raw.endsWith('\n')
+    return {
+      kind,
+      old: old === null ? null : old + 1,
+      new: fresh === null ? null : fresh + 1,
+      text: isEnded ? raw.slice(0, -1) : raw,
+      ...(isEnded || !isMarked ? {} : { isUnended: true }),
+    }
   }
+  const lines: Line[] = []
+  let same: Line[] = []
+  const flush = (isLast: boolean): void => {
+    const lead = lines.length === 0 ? 0 : CONTEXT
+    const tail = isLast ? 0 : CONTEXT
+    if (same.length <= lead + tail) lines.push(...same)
+    else {
+      lines.push(...same.slice(0, lead))
+      if (lines.length > 0 && !isLast) lines.push({ kind: 'gap', old: null, new: null, text: '' })
+      lines.push(...(tail === 0 ? [] : same.slice(-tail)))
+    }
+    same = []
+  }
+  let [old, fresh] = [0, 0]
+  for (const [nextOld, nextFresh] of [...matches, [before.length, after.length] as const]) {
+    if (old < nextOld || fresh < nextFresh) flush(false)
+    for (; old < nextOld; old += 1) lines.push(line('del', old, null))
+    for (; fresh < nextFresh; fresh += 1) lines.push(line('add', null, fresh))
+    if (nextOld < before.length) same.push(line('same', old, fresh))
+    ;[old, fresh] = [nextOld + 1, nextFresh + 1]
+  }
+  if (lines.length > 0) flush(true)
   return lines
 }
 

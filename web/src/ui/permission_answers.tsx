@@ -5,8 +5,9 @@ import type { JSX } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { data, type Action, type PermissionRequest } from '../data/index.ts'
 import { keepFocus, useInert, usePress } from './press_guard'
-import { CheckIcon } from './icons'
+import { ArrowDownIcon, CheckIcon } from './icons'
 import { Switch } from './kit'
+import type { Seen } from './seen'
 
 type Option = PermissionRequest['options'][number]
 
@@ -25,8 +26,13 @@ function scopeOf(kind: string, agent: string | null): string {
   return SCOPES[kind] ?? 'The agent defines what this means.'
 }
 
-export function needsConfirmation(item: PermissionRequest): boolean {
-  return item.call.risk === 'high' || item.call.risk === 'critical' || !item.call.isInspectable
+/** Whether an answer that allows it has to be held: it could do harm, or what it does is not known. */
+export function needsHold(item: PermissionRequest): boolean {
+  return isGrave(item.call.risk) || !item.call.isInspectable
+}
+
+export function isGrave(risk: string): boolean {
+  return risk === 'high' || risk === 'critical'
 }
 
 /** The option that rejects this one call; null: the request is cancelled. */
@@ -35,14 +41,15 @@ export function rejectionOf(item: PermissionRequest): Option | null {
   return item.options.find((option) => option.kind === 'reject_once') ?? null
 }
 
-export function allowanceOf(item: PermissionRequest): Option | null {
-  if (item.isAmbiguous) return null
-  return item.options.find((option) => option.kind === 'allow_once') ?? null
+/** The options that allow this one call: usually one. */
+export function allowancesOf(item: PermissionRequest): readonly Option[] {
+  if (item.isAmbiguous) return []
+  return item.options.filter((option) => option.kind === 'allow_once')
 }
 
 type Open = 'none' | 'feedback' | 'more'
 
-export function Answers({ item }: { item: PermissionRequest }): JSX.Element {
+export function Answers({ item, seen }: { item: PermissionRequest; seen: Seen }): JSX.Element {
   const [open, setOpen] = useState<Open>('none')
   const isInert = useInert(`${item.requestId} ${item.digest}`)
   if (item.answer !== null && item.answer.state !== 'failed')
@@ -50,69 +57,73 @@ export function Answers({ item }: { item: PermissionRequest }): JSX.Element {
   if (!data.may('approve'))
     return <p class="note">This device can view requests but not answer them.</p>
   const reject = rejectionOf(item)
-  const allow = allowanceOf(item)
+  const allows = allowancesOf(item)
   const others = (item.isAmbiguous ? [] : item.options).filter(
-    (option) => option !== reject && option !== allow,
+    (option) => option !== reject && !allows.includes(option),
   )
   const answer = (option: Option | null, reason = ''): void => {
     data.answerPermission(item, option?.optionId ?? null, reason)
     keepFocus()
   }
   const toggle = (wanted: Open): void => setOpen(open === wanted ? 'none' : wanted)
-  return (
-    <div class="answers">
-      {item.answer?.refusal == null ? null : <p class="note bad">{item.answer.refusal.message}</p>}
-      {item.isAmbiguous ? (
-        <p class="note bad">
-          Two of the agent's options have the same id, so this request can only be rejected.
-        </p>
-      ) : null}
-      {open === 'feedback' ? (
+  const canAllow = item.options.some((option) => !option.kind.startsWith('reject'))
+  if (open === 'feedback')
+    return (
+      <div class="answers">
         <Feedback
           item={item}
           onCancel={() => setOpen('none')}
           onReject={(reason) => answer(reject, reason)}
         />
-      ) : (
-        <div class="answer-row">
+      </div>
+    )
+  return (
+    <>
+      <div class="answers decide">
+        {item.answer?.refusal == null ? null : <p class="note bad">{item.answer.refusal.message}</p>}
+        {item.isAmbiguous ? (
+          <p class="note bad">
+            Two of the agent's options have the same id, so this request can only be rejected.
+          </p>
+        ) : canAllow ? (
+          <ReadOn seen={seen} />
+        ) : null}
+        <div class={`answer-row ${allows.length > 1 ? 'stacked' : ''}`}>
           <AnswerButton
             label={reject?.label ?? 'Reject'}
             kind={reject?.kind ?? 'reject_once'}
-            needsConfirmation={false}
+            isHold={false}
             isInert={isInert}
             onAnswer={() => answer(reject)}
           />
-          {allow === null ? null : (
+          {allows.map((option) => (
             <AnswerButton
-              label={allow.label}
-              kind={allow.kind}
-              needsConfirmation={needsConfirmation(item)}
+              key={option.optionId}
+              label={option.label}
+              kind={option.kind}
+              isHold={needsHold(item)}
               isInert={isInert}
-              onAnswer={() => answer(allow)}
+              seen={seen}
+              onAnswer={() => answer(option)}
             />
-          )}
+          ))}
         </div>
-      )}
-      {allow !== null && needsConfirmation(item) && open !== 'feedback' ? (
-        <p class="hold-note">Hold “{allow.label}”, or tap it twice.</p>
-      ) : null}
-      {open === 'feedback' ? null : (
-        <div class="answer-ways">
-          <button type="button" class="text-button" onClick={() => toggle('feedback')}>
-            Reject with feedback
+      </div>
+      <div class="answer-ways">
+        <button type="button" class="text-button" onClick={() => toggle('feedback')}>
+          Reject with feedback
+        </button>
+        {others.length === 0 ? null : (
+          <button
+            type="button"
+            class="text-button"
+            aria-expanded={open === 'more'}
+            onClick={() => toggle('more')}
+          >
+            {open === 'more' ? 'Fewer options' : 'More options'}
           </button>
-          {others.length === 0 ? null : (
-            <button
-              type="button"
-              class="text-button"
-              aria-expanded={open === 'more'}
-              onClick={() => toggle('more')}
-            >
-              {open === 'more' ? 'Fewer options' : 'More options'}
-            </button>
-          )}
-        </div>
-      )}
+        )}
+      </div>
       {open === 'more' ? (
         <ul class="answer-more">
           {others.map((option) => (
@@ -120,8 +131,9 @@ export function Answers({ item }: { item: PermissionRequest }): JSX.Element {
               <AnswerButton
                 label={option.label}
                 kind={option.kind}
-                needsConfirmation={!option.kind.startsWith('reject')}
+                isHold={!option.kind.startsWith('reject')}
                 isInert={isInert}
+                seen={option.kind.startsWith('reject') ? undefined : seen}
                 onAnswer={() => answer(option)}
               />
               <span class="muted">{scopeOf(option.kind, item.agent)}</span>
@@ -129,7 +141,19 @@ export function Answers({ item }: { item: PermissionRequest }): JSX.Element {
           ))}
         </ul>
       ) : null}
-    </div>
+    </>
+  )
+}
+
+/** Why nothing can be allowed yet, and the way to what was not on the screen. */
+export function ReadOn({ seen }: { seen: Seen }): JSX.Element | null {
+  if (seen.isSeen) return null
+  const percent = Math.floor(seen.share * 100)
+  return (
+    <button type="button" class="read-on" onClick={seen.showNext}>
+      <ArrowDownIcon size={16} />
+      <span>Scroll to read it all{percent > 0 && percent < 100 ? ` (${percent} %)` : ''}</span>
+    </button>
   )
 }
 
@@ -198,23 +222,32 @@ function Feedback(props: {
 type ButtonProps = {
   label: string
   kind: string
-  needsConfirmation: boolean
+  /** Whether a tap is not enough. */
+  isHold: boolean
   isInert: boolean
+  /** What has to be on the screen before it is enabled. */
+  seen?: Seen | undefined
   onAnswer: () => void
 }
 
 export function AnswerButton(props: ButtonProps): JSX.Element {
-  const { isArmed, isHeld, ...press } = usePress(props.onAnswer, props.needsConfirmation, props.isInert)
-  const tone = props.kind.startsWith('allow') ? (props.needsConfirmation ? 'grave' : 'primary') : 'plain'
+  const { label, isHold, seen } = props
+  const isUnseen = seen !== undefined && !seen.isSeen
+  const act = (): void => {
+    if (seen === undefined || seen.check()) props.onAnswer()
+  }
+  const { isArmed, isHeld, ...press } = usePress(act, isHold, props.isInert || isUnseen)
+  const tone = props.kind.startsWith('reject') ? 'plain' : isHold ? 'grave' : 'primary'
+  const words = `${label.slice(0, 1).toLowerCase()}${label.slice(1)}`
+  const name = isArmed ? `Activate again to ${words}` : isHold ? `Hold to ${words}` : label
   return (
     <button
       type="button"
-      class={`button answer ${tone} ${isHeld ? 'held' : ''} ${isArmed ? 'armed' : ''}`}
-      aria-label={isArmed ? `Tap again to ${props.label.toLowerCase()}` : props.label}
+      class={`button answer ${tone} ${isHeld ? 'held' : ''} ${isUnseen ? 'unseen-yet' : ''}`}
       title={SCOPES[props.kind]}
       {...press}
     >
-      <span>{isArmed ? 'Tap again' : props.label}</span>
+      <span>{name}</span>
     </button>
   )
 }

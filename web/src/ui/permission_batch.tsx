@@ -4,12 +4,12 @@
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
 import { data, type PermissionRequest } from '../data/index.ts'
-import { AnswerButton, allowanceOf, rejectionOf } from './permission_answers'
-import { PermissionCard, headline } from './permission_card'
-import { pathEnd } from './format'
+import { allowancesOf, AnswerButton, ReadOn, rejectionOf } from './permission_answers'
+import { From, PermissionCard, Waits } from './permission_card'
+import { fullHeadline } from './permission_headline'
 import { useInert } from './press_guard'
 import { ShieldIcon } from './icons'
-import { RouteLink } from './route_link'
+import { useSeen } from './seen'
 import { KindIcon } from './tool_call'
 import { Visible } from './visible_text'
 
@@ -28,7 +28,9 @@ type BatchProps = { items: readonly PermissionRequest[]; isInSession: boolean }
 
 export function PermissionBatchCard({ items, isInSession }: BatchProps): JSX.Element | null {
   const [isApart, setApart] = useState(false)
-  const isInert = useInert(items.map((item) => item.digest).join(' '))
+  const digests = items.map((item) => item.digest).join(' ')
+  const isInert = useInert(digests)
+  const { ref, ...seen } = useSeen(digests)
   const [first] = items
   if (first === undefined) return null
   if (isApart) {
@@ -42,75 +44,72 @@ export function PermissionBatchCard({ items, isInSession }: BatchProps): JSX.Ele
   }
   const name = nameOf(first.call.kind, items.length)
   const open = items.filter((item) => item.answer === null)
-  const answer = (pick: typeof allowanceOf): void => {
+  const answer = (pick: (item: PermissionRequest) => { optionId: string } | null): void => {
     for (const item of open) data.answerPermission(item, pick(item)?.optionId ?? null)
   }
   return (
-    <section class="approval low" aria-label={`Approval: ${name}`}>
+    <section ref={ref} class="approval low" aria-label={`Approval: ${name}`}>
       <header class="approval-head">
         <span class="approval-icon">
           <KindIcon kind={first.call.kind} size={20} />
         </span>
         <h2 class="approval-title">{name}</h2>
+        <Waits item={first} />
       </header>
-      {isInSession ? null : (
-        <p class="approval-from">
-          <RouteLink to={{ name: 'session', id: first.sessionId }}>
-            <Visible text={first.title ?? pathEnd(first.cwd)} />
-          </RouteLink>
-          <span class="muted">
-            {' '}
-            · {first.agent ?? 'agent'} · {pathEnd(first.cwd)}
-          </span>
-        </p>
-      )}
-      <ol class="batch" tabIndex={0} aria-label="Requests">
-        {items.map((item) => (
-          <li key={item.requestId}>
-            {item.call.command === null ? (
-              <Visible text={headline(item)} />
-            ) : (
-              <code>
-                <Visible text={item.call.command} />
-              </code>
-            )}
-          </li>
-        ))}
-      </ol>
+      {isInSession ? null : <From item={first} />}
       <p class="risk low">
         <ShieldIcon size={16} />
         <span>
           <strong>Low risk</strong> · {first.call.riskReason}
         </span>
       </p>
+      <div class="approval-what" tabIndex={0} role="group" aria-label="Requests">
+        <ol class="batch" data-subject="">
+          {items.map((item) => (
+            <li key={item.requestId}>
+              {item.call.command === null ? (
+                <Visible text={fullHeadline(item)} />
+              ) : (
+                <code>
+                  <Visible text={item.call.command} />
+                </code>
+              )}
+            </li>
+          ))}
+        </ol>
+      </div>
       {open.length === 0 ? (
         <p class="answer-progress" role="status">
           <span class="spinner" aria-hidden="true" /> Sending answers
         </p>
       ) : data.may('approve') ? (
-        <div class="answers">
-          <div class="answer-row">
+        <>
+          <div class="answers decide">
+            <ReadOn seen={seen} />
+            <div class="answer-row">
             <AnswerButton
               label={`Reject all ${open.length}`}
               kind="reject_once"
-              needsConfirmation={false}
+              isHold={false}
               isInert={isInert}
               onAnswer={() => answer(rejectionOf)}
             />
             <AnswerButton
               label={`Allow all ${open.length} once`}
               kind="allow_once"
-              needsConfirmation={false}
+              isHold={false}
               isInert={isInert}
-              onAnswer={() => answer(allowanceOf)}
+              seen={seen}
+              onAnswer={() => answer((item) => allowancesOf(item)[0] ?? null)}
             />
+            </div>
           </div>
           <div class="answer-ways">
             <button type="button" class="text-button" onClick={() => setApart(true)}>
               Review one by one
             </button>
           </div>
-        </div>
+        </>
       ) : (
         <p class="note">This device can view requests but not answer them.</p>
       )}

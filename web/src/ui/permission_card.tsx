@@ -1,22 +1,37 @@
-// A permission request: what the call would do, its risk with the reason, and the answers.
+// A permission request. Apart from each other: what the agent says, the risk with its reason, what was
+// inspected (the command, the diff or the input, see `permission_subject`), and the answers.
 
 import type { JSX } from 'preact'
 import type { PermissionRequest } from '../data/index.ts'
-import { Answers } from './permission_answers'
-import { now } from './clock'
-import { changeOf, KindIcon } from './tool_call'
-import { CopyButton } from './code'
-import { Diff } from './diff'
-import { countdown, pathEnd, shortPath, timeOf } from './format'
+import { now, slowNow } from './clock'
+import { age, countdown, pathEnd, timeOf } from './format'
 import { ShieldIcon, WarningIcon } from './icons'
+import { Answers } from './permission_answers'
+import { agentWords, headline } from './permission_headline'
+import { Subject } from './permission_subject'
 import { RouteLink } from './route_link'
+import { useSeen } from './seen'
+import { KindIcon } from './tool_call'
 import { hasUnseen, Visible } from './visible_text'
 
-const RISKS: Record<string, { name: string; tone: string }> = {
-  low: { name: 'Low risk', tone: 'low' },
-  medium: { name: 'Medium risk', tone: 'medium' },
-  high: { name: 'High risk', tone: 'high' },
-  critical: { name: 'Critical', tone: 'critical' },
+type Risk = { name: string; tone: 'low' | 'medium' | 'high' | 'critical' }
+
+const RISKS: ReadonlyMap<string, Risk> = new Map([
+  ['low', { name: 'Low risk', tone: 'low' }],
+  ['medium', { name: 'Medium risk', tone: 'medium' }],
+  ['high', { name: 'High risk', tone: 'high' }],
+  ['critical', { name: 'Critical risk', tone: 'critical' }],
+])
+
+/** The risk by its name; one that this page does not know counts as high. */
+export function riskOf(level: string): Risk {
+  return RISKS.get(level) ?? { name: `Risk: ${level}`, tone: 'high' }
+}
+
+/** A call that cannot be inspected is at least of high risk. */
+function riskOfCall(call: PermissionRequest['call']): Risk {
+  const risk = riskOf(call.risk)
+  return call.isInspectable || risk.tone === 'critical' ? risk : riskOf('high')
 }
 
 export function PermissionCard({
@@ -26,11 +41,14 @@ export function PermissionCard({
   item: PermissionRequest
   isInSession?: boolean
 }): JSX.Element {
-  const risk = RISKS[item.call.risk] ?? { name: `Risk: ${item.call.risk}`, tone: 'medium' }
+  const risk = riskOfCall(item.call)
+  const { ref, ...seen } = useSeen(`${item.requestId} ${item.digest}`)
+  const shown = [item.call.command ?? '', ...item.call.paths, item.call.agentSays].join('')
   return (
     <section
+      ref={ref}
       class={`approval ${risk.tone}`}
-      aria-label={`Approval: ${item.call.description}`}
+      aria-label={`Approval: ${item.call.isInspectable ? item.call.description : headline(item)}`}
       id={`request-${item.requestId}`}
     >
       <header class="approval-head">
@@ -40,141 +58,83 @@ export function PermissionCard({
         <h2 class="approval-title">
           <Visible text={headline(item)} />
         </h2>
-        <Expiry item={item} />
+        <Waits item={item} />
       </header>
-      {isInSession ? null : (
-        <p class="approval-from">
-          <RouteLink to={{ name: 'session', id: item.sessionId }}>
-            <Visible text={item.title ?? pathEnd(item.cwd)} />
-          </RouteLink>
-          <span class="muted">
-            {' '}
-            · {item.agent ?? 'agent'} · {pathEnd(item.cwd)}
-          </span>
-        </p>
-      )}
-      <What item={item} />
-      <div class="decide">
-        <p class={`risk ${risk.tone}`}>
-          {risk.tone === 'low' || risk.tone === 'medium' ? (
-            <ShieldIcon size={16} />
-          ) : (
-            <WarningIcon size={16} />
-          )}
-          <span>
-            <strong>{risk.name}</strong>
-            {item.call.riskReason === '' ? null : <> · {item.call.riskReason}</>}
-          </span>
-        </p>
-        <Answers item={item} />
-      </div>
-    </section>
-  )
-}
-
-export function headline(item: PermissionRequest): string {
-  const { call } = item
-  if (call.command !== null) return 'Run a command'
-  if (call.paths.length > 0) {
-    const all = [...new Set(call.paths.map((path) => shortPath(path, item.cwd)))]
-    const names = all.slice(0, 2)
-    const more = all.length > 2 ? ` and ${all.length - 2} more` : ''
-    const verb =
-      call.kind === 'delete' ? 'Delete' : call.writes ? 'Change' : call.reads ? 'Read' : 'Use'
-    return `${verb} ${names.join(', ')}${more}`
-  }
-  return call.description === '' ? call.name : call.description
-}
-
-function Expiry({ item }: { item: PermissionRequest }): JSX.Element | null {
-  const ends = timeOf(item.expiresAt)
-  if (ends === null) return null
-  const left = ends - now.value
-  return (
-    <span class={`expiry ${left < 60_000 ? 'soon' : ''}`}>
-      {left <= 0 ? 'expired' : `${countdown(left)} left`}
-    </span>
-  )
-}
-
-function What({ item }: { item: PermissionRequest }): JSX.Element {
-  const changes = (item.toolCall.content ?? []).filter((part) => part.type === 'diff')
-  const shown = [item.call.command ?? '', ...item.call.paths, item.call.agentSays].join('')
-  const isRepeated = isSaid(item)
-  return (
-    <div class="approval-what">
-      {item.call.command === null ? null : (
-        <div class="command">
-          <pre tabIndex={0} aria-label="Command">
-            <Visible text={item.call.command} />
-          </pre>
-          <CopyButton text={item.call.command} />
-        </div>
-      )}
-      {changes.map((part, index) => (
-        <Diff
-          key={index}
-          change={changeOf(part)}
-          folder={item.cwd}
-          isNamed={isNamed(item, part.path ?? '')}
-        />
-      ))}
-      {item.call.command === null && changes.length === 0 ? <Unparsed item={item} /> : null}
-      {item.call.agentSays === '' || isRepeated ? null : (
-        <p class="agent-says">
-          <span class="muted">The agent says: </span>
-          <Visible text={item.call.agentSays} />
-        </p>
-      )}
+      {isInSession ? null : <From item={item} />}
+      <AgentSays item={item} />
+      <p class={`risk ${risk.tone}`}>
+        {risk.tone === 'low' || risk.tone === 'medium' ? (
+          <ShieldIcon size={16} />
+        ) : (
+          <WarningIcon size={16} />
+        )}
+        <span>
+          <strong>{risk.name}</strong>
+          {item.call.riskReason === '' ? null : <> · {item.call.riskReason}</>}
+        </span>
+      </p>
       {hasUnseen(shown) ? (
         <p class="note bad">
           Contains invisible or text-reversing characters; they are shown as code points.
         </p>
       ) : null}
-    </div>
+      <Subject item={item} />
+      <Answers item={item} seen={seen} />
+    </section>
   )
 }
 
-/** Whether the headline is about this file alone. */
-function isNamed(item: PermissionRequest, path: string): boolean {
-  const names = new Set([path, ...item.call.paths].map((each) => shortPath(each, item.cwd)))
-  return names.size === 1 && headline(item).endsWith(` ${[...names][0]}`)
-}
-
-/** Whether the card already shows the agent's description. */
-function isSaid(item: PermissionRequest): boolean {
-  const says = item.call.agentSays.replace(/^`(.*)`$/s, '$1').trim()
-  const shown = [item.call.command, item.call.description, headline(item)]
-  if (shown.includes(says)) return true
-  return item.call.paths.some((path) => /^\w+ $/.test(says.replace(shortPath(path, item.cwd), '')))
-}
-
-/** A call without a command or a diff: its paths and its whole input. */
-function Unparsed({ item }: { item: PermissionRequest }): JSX.Element {
-  const { rawInput } = item.toolCall
-  const text = rawInput === undefined ? '' : JSON.stringify(rawInput, null, 2)
+/** The session, the agent and the folder of a request. */
+export function From({ item }: { item: PermissionRequest }): JSX.Element {
   return (
-    <>
-      {item.call.paths.length === 0 ? null : (
-        <ul class="tool-places">
-          {[...new Set(item.call.paths)].map((path) => (
-            <li key={path}>
-              <Visible text={shortPath(path, item.cwd)} />
-            </li>
-          ))}
-        </ul>
+    <p class="approval-from">
+      <RouteLink to={{ name: 'session', id: item.sessionId }}>
+        <Visible text={item.title ?? pathEnd(item.cwd)} />
+      </RouteLink>
+      <span class="muted">
+        {' '}
+        · {item.agent ?? 'agent'} · {pathEnd(item.cwd)}
+      </span>
+    </p>
+  )
+}
+
+/** How long the request waits, and how long it will. */
+export function Waits({ item }: { item: PermissionRequest }): JSX.Element {
+  const [since, ends] = [timeOf(item.requestedAt), timeOf(item.expiresAt)]
+  const left = ends === null ? null : ends - now.value
+  return (
+    <span class="waits">
+      {since === null ? null : (
+        <time dateTime={item.requestedAt}>waits {waitOf(since, slowNow.value)}</time>
       )}
-      {item.call.isInspectable ? null : (
-        <p class="note bad">The agent did not say what this call does.</p>
+      {left === null ? null : (
+        <span class={`expiry ${left < 60_000 ? 'soon' : ''}`}>
+          {left <= 0 ? 'expired' : `${countdown(left)} left`}
+        </span>
       )}
-      {text === '' ? null : (
-        <details class="raw" open={item.call.paths.length === 0}>
-          <summary>Input</summary>
-          <pre class="plain-code" tabIndex={0}>
-            <Visible text={text} />
-          </pre>
-        </details>
-      )}
-    </>
+    </span>
+  )
+}
+
+function waitOf(since: number, until: number): string {
+  const passed = age(since, until)
+  return passed === 'now' ? '< 1 min' : passed
+}
+
+/** The agent's own words, which prove nothing. */
+function AgentSays({ item }: { item: PermissionRequest }): JSX.Element | null {
+  const words = agentWords(item)
+  if (words.length === 0) return null
+  return (
+    <blockquote class="agent-says" aria-label="The agent says">
+      <span class="muted">The agent says: </span>
+      {words.map((each, index) => (
+        <span key={index}>
+          {index === 0 ? '' : ' · '}
+          <Visible text={each} />
+        </span>
+      ))}
+    </blockquote>
   )
 }

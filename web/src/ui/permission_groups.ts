@@ -31,7 +31,7 @@ function isLowRisk(item: PermissionRequest): boolean {
     !item.isAmbiguous &&
     (call.command !== null || call.paths.length > 0) &&
     item.answer?.state !== 'failed' &&
-    item.options.some((option) => option.kind === 'allow_once') &&
+    item.options.filter((option) => option.kind === 'allow_once').length === 1 &&
     !(item.toolCall.content ?? []).some((part) => part.type === 'diff')
   )
 }

@@ -1,7 +1,8 @@
 // Buttons that send a decision are disabled for a moment after their request changed or moved, so that
-// a tap already under way decides nothing.
+// a tap already under way decides nothing. Those that could do harm have to be held.
 
 import { signal } from '@preact/signals'
+import type { TargetedKeyboardEvent } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 
 export const INERT_MILLISECONDS = 500
@@ -43,16 +44,25 @@ type Press = {
   onPointerDown: () => void
   onPointerUp: () => void
   onPointerLeave: () => void
+  onPointerCancel: () => void
+  onKeyDown: (event: TargetedKeyboardEvent<HTMLButtonElement>) => void
+  onKeyUp: () => void
+  onBlur: () => void
+  onContextMenu: (event: Event) => void
   onClick: () => void
 }
 
-/** A press that acts at once, or, if `needsConfirmation`, when held or repeated. */
-export function usePress(act: () => void, needsConfirmation: boolean, isInert: boolean): Press {
+/**
+ * A press that acts at once, or, if `isHold`, when a pointer, Enter or Space is held. A tap then does
+ * nothing. Screen readers and voice control can only activate: for them two activations count.
+ */
+export function usePress(act: () => void, isHold: boolean, isInert: boolean): Press {
   const [isArmed, setArmed] = useState(false)
   const [isHeld, setHeld] = useState(false)
-  const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined)
-  const wasHeld = useRef(false)
   const [isTooSoon, setTooSoon] = useState(false)
+  const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined)
+  /** Whether a pointer was pressed on the button: the click that follows is not an activation. */
+  const isPointed = useRef(false)
   useEffect(() => {
     if (!isArmed) return undefined
     const apart = setTimeout(() => setTooSoon(false), APART_MILLISECONDS)
@@ -62,32 +72,55 @@ export function usePress(act: () => void, needsConfirmation: boolean, isInert: b
       clearTimeout(expiry)
     }
   }, [isArmed])
-  useEffect(() => () => clearTimeout(timer.current), [])
   const release = (): void => {
     clearTimeout(timer.current)
     setHeld(false)
+  }
+  useEffect(() => () => clearTimeout(timer.current), [])
+  useEffect(() => {
+    if (isInert) release()
+  }, [isInert])
+  const hold = (): void => {
+    if (isInert) return
+    clearTimeout(timer.current)
+    setHeld(true)
+    timer.current = setTimeout(() => {
+      setHeld(false)
+      act()
+    }, HOLD_MILLISECONDS)
   }
   return {
     isArmed,
     isHeld,
     'aria-disabled': isInert || isTooSoon,
     onPointerDown: () => {
-      wasHeld.current = false
-      if (!needsConfirmation || isInert) return
-      setHeld(true)
-      timer.current = setTimeout(() => {
-        wasHeld.current = true
-        setHeld(false)
-        act()
-      }, HOLD_MILLISECONDS)
+      isPointed.current = true
+      if (isHold) hold()
     },
     onPointerUp: release,
     onPointerLeave: release,
+    onPointerCancel: () => {
+      isPointed.current = false
+      release()
+    },
+    onKeyDown: (event) => {
+      if (!isHold || (event.key !== 'Enter' && event.key !== ' ')) return
+      event.preventDefault() // no click: the key has to be held
+      if (!event.repeat) hold()
+    },
+    onKeyUp: release,
+    onBlur: release,
+    onContextMenu: (event) => {
+      if (isHold) event.preventDefault() // a long press on a phone opens a menu
+    },
     onClick: () => {
-      if (isInert || wasHeld.current) return
-      if (!needsConfirmation) act()
+      const wasPointed = isPointed.current
+      isPointed.current = false
+      if (isInert) return
+      if (!isHold) act()
+      else if (wasPointed) return
       else if (!isArmed) {
-        setTooSoon(true) // ignore an accidental double tap
+        setTooSoon(true) // ignore an accidental double activation
         setArmed(true)
       } else if (!isTooSoon) act()
     },

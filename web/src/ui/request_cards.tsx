@@ -5,7 +5,8 @@ import type { AgentRequest, PermissionRequest } from '../data/index.ts'
 import { assertNever } from '../protocol/exhaustive.ts'
 import { ElicitationCard } from './elicitation_card'
 import { PermissionBatchCard } from './permission_batch'
-import { headline, PermissionCard } from './permission_card'
+import { PermissionCard } from './permission_card'
+import { headline } from './permission_headline'
 import { permissionGroups } from './permission_groups'
 
 type CardProps = { request: AgentRequest; isInSession?: boolean }

@@ -2,10 +2,10 @@
 
 import type { ComponentChildren, JSX } from 'preact'
 import { useState } from 'preact/hooks'
-import { data, type SessionStatus, type SessionView } from '../data/index.ts'
+import { data, type SessionStatus, type SessionView, type ToolCallContent } from '../data/index.ts'
 import { ignoreNewer } from '../protocol/exhaustive.ts'
-import { lineDiff } from './line_diff'
-import { DiffTally, viewed } from './diff'
+import { diffOf, type Tally } from './line_diff'
+import { DiffTally, viewed, type ChangePart } from './diff'
 import { count, money, shortPath } from './format'
 import { PinIcon } from './icons'
 import { showToast, Sheet } from './kit'
@@ -53,8 +53,10 @@ function Facts({ view }: { view: SessionView }): JSX.Element {
   const row = view.row.value
   const options = optionsOf(view)
   const files = changedFiles(view)
-  const open = (file: ChangedFile): void => {
-    viewed.value = { changes: file.parts.map(changeOf), folder: row?.cwd }
+  const open = async (file: ChangedFile): Promise<void> => {
+    const whole = await wholeFile(view, file)
+    if (whole === null) showToast('The whole diff could not be loaded. Try again when online.', 'bad')
+    else viewed.value = { changes: whole.parts.map(changePart), folder: row?.cwd }
   }
   return (
     <div class="facts">
@@ -76,7 +78,7 @@ function Facts({ view }: { view: SessionView }): JSX.Element {
           <ul class="changed">
             {files.map((file) => (
               <li key={file.path}>
-                <button type="button" class="changed-file" onClick={() => open(file)}>
+                <button type="button" class="changed-file" onClick={() => void open(file)}>
                   <span class="changed-path" title={file.path}>
                     <Visible text={shortPath(file.path, row?.cwd)} />
                   </span>
@@ -142,38 +144,43 @@ function Usage({ view }: { view: SessionView }): JSX.Element | null {
   )
 }
 
-type ChangedFile = { path: string; added: number; deleted: number; parts: readonly Part[] }
+type ChangedFile = { path: string; added: number; deleted: number; parts: readonly FilePart[] }
 
 /** Files that the loaded part of the transcript changed. */
 function changedFiles(view: SessionView): ChangedFile[] {
   const files = new Map<string, ChangedFile>()
   for (const entry of view.entries.value) {
     if (entry.type !== 'tool' || entry.call.status === 'failed') continue
-    for (const part of entry.call.content) {
-      if (part.type !== 'diff' || part.path === undefined) continue
-      const diff = tallied(part)
+    entry.call.content.forEach((part, index) => {
+      if (part?.type !== 'diff' || part.path === undefined) return
+      const cut = entry.cutDiffs?.[index]
+      const diff: Tally = cut ?? diffOf(part, changeOf(part))
       const file = files.get(part.path) ?? { path: part.path, added: 0, deleted: 0, parts: [] }
       files.set(part.path, {
         path: part.path,
         added: file.added + diff.added,
         deleted: file.deleted + diff.deleted,
-        parts: [...file.parts, part],
+        parts: [...file.parts, { part, seq: entry.seq, isCut: cut !== undefined }],
       })
-    }
+    })
   }
   return [...files.values()]
 }
 
-type Part = Parameters<typeof changeOf>[0]
+/** A diff of a file; `isCut`: its texts are not loaded whole. */
+type FilePart = { part: ToolCallContent; seq: number; isCut: boolean }
 
-const tallies = new WeakMap<Part, { added: number; deleted: number }>()
+function changePart({ part }: FilePart): ChangePart {
+  return { part, change: changeOf(part) }
+}
 
-function tallied(part: Part): { added: number; deleted: number } {
-  const known = tallies.get(part)
-  if (known !== undefined) return known
-  const { added, deleted } = lineDiff(changeOf(part))
-  tallies.set(part, { added, deleted })
-  return { added, deleted }
+/** The file with all its diffs loaded; null if that failed. */
+async function wholeFile(view: SessionView, file: ChangedFile): Promise<ChangedFile | null> {
+  const cut = new Set(file.parts.filter((each) => each.isCut).map((each) => each.seq))
+  if (cut.size === 0) return file
+  for (const seq of cut) await view.loadWhole(seq)
+  const now = changedFiles(view).find((each) => each.path === file.path)
+  return now === undefined || now.parts.some((each) => each.isCut) ? null : now
 }
 
 function endsOf(status: SessionStatus): { canClose: boolean; canReopen: boolean } {

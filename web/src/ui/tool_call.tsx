@@ -2,14 +2,14 @@
 
 import type { JSX } from 'preact'
 import { memo } from 'preact/compat'
-import { useState } from 'preact/hooks'
+import { useEffect, useState } from 'preact/hooks'
 import type { ToolCallContent, ToolEntry } from '../data/index.ts'
 import { stripAnsi } from './ansi'
 import { now } from './clock'
 import { CodeBlock, TerminalOutput } from './code'
 import { Content } from './content'
-import { lineDiff } from './line_diff'
-import { Diff, DiffTally } from './diff'
+import { diffOf, type Tally } from './line_diff'
+import { CutDiff, Diff, DiffTally } from './diff'
 import { duration, shortPath } from './format'
 import {
   CheckIcon,
@@ -27,6 +27,7 @@ import {
   TrashIcon,
 } from './icons'
 import { languageOf } from './highlighted_code'
+import { CutNote } from './transcript_entries'
 import { exitCode, parentOf, runSummary } from './transcript_lines'
 import { Visible } from './visible_text'
 
@@ -60,7 +61,7 @@ export const ToolCard = memo(function ToolCard(props: CardProps): JSX.Element {
   const { entry, folder, inner = [] } = props
   const state = stateOf(entry, props.waiting)
   const [chosen, setChosen] = useState<boolean | null>(null)
-  const changes = entry.call.content.filter((part) => part.type === 'diff')
+  const changes = entry.call.content.filter((part) => part?.type === 'diff')
   const isOpen = chosen ?? false
   const isSlim = entry.call.kind === 'think' && !isOpen
   const isInner = parentOf(entry) !== null
@@ -81,7 +82,7 @@ export const ToolCard = memo(function ToolCard(props: CardProps): JSX.Element {
         <span class={`tool-title ${entry.call.kind === 'execute' ? 'mono' : ''}`}>
           <Visible text={titleOf(entry, folder)} />
         </span>
-        {changes.length === 0 ? null : <ChangeTally changes={changes} />}
+        {changes.length === 0 ? null : <DiffTally diff={tallyOf(entry)} />}
         <ToolFacts entry={entry} state={state} />
         <ChevronIcon size={16} class="chevron" />
       </button>
@@ -205,11 +206,17 @@ function ToolStatus({ state }: { state: State }): JSX.Element {
   )
 }
 
-function ChangeTally({ changes }: { changes: readonly ToolCallContent[] }): JSX.Element {
-  const tallies = changes.map((part) => lineDiff(changeOf(part)))
-  const sum = (pick: 'added' | 'deleted'): number =>
-    tallies.reduce((total, each) => total + each[pick], 0)
-  return <DiffTally diff={{ added: sum('added'), deleted: sum('deleted') }} />
+/** The lines that a call adds and deletes; of a clipped entry as the hub counted them. */
+function tallyOf(entry: ToolEntry): Tally {
+  if (entry.tally !== undefined) return entry.tally
+  const total = { added: 0, deleted: 0 }
+  for (const part of entry.call.content) {
+    if (part?.type !== 'diff') continue
+    const { added, deleted } = diffOf(part, changeOf(part))
+    total.added += added
+    total.deleted += deleted
+  }
+  return total
 }
 
 export function changeOf(part: ToolCallContent): {
@@ -223,6 +230,10 @@ export function changeOf(part: ToolCallContent): {
 function ToolBody({ entry, folder, onWhole }: CardProps): JSX.Element {
   const { call } = entry
   const isBare = call.content.length === 0 && entry.terminals.length === 0
+  const hasCutDiff = entry.cutDiffs !== undefined
+  useEffect(() => {
+    if (hasCutDiff) onWhole(entry.seq)
+  }, [hasCutDiff, entry.seq])
   return (
     <div class="tool-body">
       {call.locations.length > 0 && !call.content.some((part) => part.type === 'diff') ? (
@@ -236,7 +247,13 @@ function ToolBody({ entry, folder, onWhole }: CardProps): JSX.Element {
         </ul>
       ) : null}
       {call.content.map((part, index) => (
-        <ToolPart key={index} part={part} entry={entry} folder={folder} />
+        <ToolPart
+          key={index}
+          part={part}
+          cut={entry.cutDiffs?.[index]}
+          entry={entry}
+          folder={folder}
+        />
       ))}
       {isBare && call.rawOutput !== undefined ? (
         <Raw name="Result" value={call.rawOutput} open />
@@ -247,21 +264,20 @@ function ToolBody({ entry, folder, onWhole }: CardProps): JSX.Element {
       {!isBare && call.rawOutput !== undefined ? (
         <Raw name="Raw result" value={call.rawOutput} />
       ) : null}
-      {entry.isClipped ? (
-        <button type="button" class="text-button" onClick={() => onWhole(entry.seq)}>
-          Show all
-        </button>
-      ) : null}
+      <CutNote entry={entry} onWhole={onWhole} />
     </div>
   )
 }
 
 function ToolPart({
   part,
+  cut,
   entry,
   folder,
 }: {
   part: ToolCallContent
+  /** The tally of the whole diff, if its texts are cut. */
+  cut: Tally | undefined
   entry: ToolEntry
   folder: string
 }): JSX.Element | null {
@@ -269,7 +285,8 @@ function ToolPart({
     const isOnly = entry.call.content.filter((each) => each.type === 'diff').length === 1
     const name = shortPath(part.path ?? '', folder)
     const isNamed = isOnly && titleOf(entry, folder).endsWith(` ${name}`)
-    return <Diff change={changeOf(part)} folder={folder} isNamed={isNamed} />
+    if (cut !== undefined) return <CutDiff change={changeOf(part)} folder={folder} tally={cut} />
+    return <Diff part={part} change={changeOf(part)} folder={folder} isNamed={isNamed} />
   }
   if (part.type === 'terminal') {
     const terminal = entry.terminals.find((each) => each.terminalId === part.terminalId)

@@ -3,16 +3,24 @@
 import type { JSX } from 'preact'
 import { memo } from 'preact/compat'
 import { useState } from 'preact/hooks'
-import type { MessageEntry, SessionStatus, StatusEntry, StopReason, TurnEntry } from '../data/index.ts'
+import type {
+  MessageEntry,
+  MismatchEntry,
+  SessionStatus,
+  StatusEntry,
+  StopReason,
+  TurnEntry,
+} from '../data/index.ts'
 import { Content } from './content'
-import { count, duration } from './format'
+import { count, duration, plural } from './format'
 import { ChevronIcon, ThoughtIcon } from './icons'
 import { Markdown } from './markdown'
+import { Visible } from './visible_text'
 
 type MessageProps = { entry: MessageEntry; next: number | null; onWhole: (seq: number) => void }
 
 export const Message = memo(function Message({ entry, next, onWhole }: MessageProps): JSX.Element {
-  if (entry.kind === 'thought') return <Thought entry={entry} next={next} />
+  if (entry.kind === 'thought') return <Thought entry={entry} next={next} onWhole={onWhole} />
   const isUser = entry.kind === 'user'
   return (
     <article class={`message ${entry.kind}`} aria-label={isUser ? 'You' : 'Agent'}>
@@ -20,17 +28,33 @@ export const Message = memo(function Message({ entry, next, onWhole }: MessagePr
         {entry.content.map((block, index) => (
           <Content key={index} block={block} isPlain={isUser} />
         ))}
-        {entry.isClipped ? (
-          <button type="button" class="text-button" onClick={() => onWhole(entry.seq)}>
-            Show all
-          </button>
-        ) : null}
+        <CutNote entry={entry} onWhole={onWhole} />
       </div>
     </article>
   )
 })
 
-function Thought({ entry, next }: { entry: MessageEntry; next: number | null }): JSX.Element {
+type CutProps = {
+  entry: { seq: number; isClipped: boolean; cutCharacters?: number }
+  onWhole: (seq: number) => void
+}
+
+/** How much of an entry is not shown, and the way to see it. */
+export function CutNote({ entry, onWhole }: CutProps): JSX.Element | null {
+  if (!entry.isClipped) return null
+  const cut = entry.cutCharacters
+  return (
+    <p class="note">
+      {cut === undefined ? 'Part of this' : `${plural(cut, 'character')} of this`}{' '}
+      {cut === 1 || cut === undefined ? 'is' : 'are'} not shown.{' '}
+      <button type="button" class="text-button" onClick={() => onWhole(entry.seq)}>
+        Show all
+      </button>
+    </p>
+  )
+}
+
+function Thought({ entry, next, onWhole }: MessageProps): JSX.Element {
   const [isOpen, setOpen] = useState(false)
   const text = entry.content.map((block) => block.text ?? '').join('')
   const passed = next === null ? 0 : next - entry.at
@@ -56,6 +80,7 @@ function Thought({ entry, next }: { entry: MessageEntry; next: number | null }):
       {isOpen ? (
         <div class="thought-body">
           <Markdown text={text} />
+          <CutNote entry={entry} onWhole={onWhole} />
         </div>
       ) : null}
     </section>
@@ -123,3 +148,38 @@ export const Status = memo(function Status({ entry }: { entry: StatusEntry }): J
     </p>
   )
 })
+
+/** What an agent did after an approval that differs from what was shown. */
+export const Mismatch = memo(function Mismatch({ entry }: { entry: MismatchEntry }): JSX.Element {
+  return (
+    <div class="turn failed mismatch" role="alert">
+      <p class="turn-title">Not what was approved</p>
+      <p class="turn-error">The agent did something else than what was shown before the approval.</p>
+      {entry.differences.map((each) => (
+        <dl key={each.field}>
+          <dt>Shown</dt>
+          <dd>
+            <Texts of={each.shown} />
+          </dd>
+          <dt>Done</dt>
+          <dd>
+            <Texts of={each.done} />
+          </dd>
+        </dl>
+      ))}
+    </div>
+  )
+})
+
+function Texts({ of }: { of: readonly string[] }): JSX.Element {
+  if (of.length === 0) return <>Nothing</>
+  return (
+    <>
+      {of.map((text) => (
+        <code key={text}>
+          <Visible text={text} />
+        </code>
+      ))}
+    </>
+  )
+}

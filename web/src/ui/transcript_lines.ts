@@ -89,6 +89,7 @@ export class TranscriptLines {
         return { ...line, inner: this.#nesting.inner(entry) }
       case 'turn':
       case 'status':
+      case 'mismatch':
         return line
       default:
         return ignoreNewer(entry) ?? line

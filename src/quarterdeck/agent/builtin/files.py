@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any
 from anyio import to_thread
 
 from quarterdeck.errors import ConnectionFailed, RpcError, ToolFailed
-from quarterdeck.machine import DefaultFsHandler, locate_by_openat2, open_folder
+from quarterdeck.machine import (
+    NOTHING_HIDDEN,
+    DefaultFsHandler,
+    HiddenFolders,
+    locate_by_openat2,
+    open_folder,
+)
 
 if TYPE_CHECKING:
     from quarterdeck.agent.client import ClientProxy
@@ -32,8 +38,15 @@ class Files:
     """Reads and writes files beneath the session's roots."""
 
     def __init__(
-        self, *, cwd: str, roots: Sequence[str], local: DefaultFsHandler, client: ClientProxy | None
+        self,
+        *,
+        cwd: str,
+        roots: Sequence[str],
+        local: DefaultFsHandler,
+        client: ClientProxy | None,
+        hidden: HiddenFolders = NOTHING_HIDDEN,
     ) -> None:
+        self.hidden = hidden
         self.cwd = cwd
         self.roots = tuple(roots)
         self._local = local
@@ -93,7 +106,8 @@ class Files:
         seems_inside = any(PurePosixPath(path).is_relative_to(root) for root in self.roots)
         if seems_inside and not any(Path(root).is_dir() for root in self.roots):
             return  # the client's files are on another machine
-        with suppress(OSError), locate_by_openat2(path, self.roots):  # missing, or a folder
+        # Suppressed: a file that is missing, or a folder.
+        with suppress(OSError), locate_by_openat2(path, self.roots, self.hidden):
             pass
 
     def _make_folders(self, path: str) -> None:
@@ -103,13 +117,13 @@ class Files:
             missing.append(folder.name)
             folder = folder.parent
         for name in reversed(missing):
-            with open_folder(str(folder), self.roots) as fd, suppress(FileExistsError):
+            with open_folder(str(folder), self.roots, self.hidden) as fd, suppress(FileExistsError):
                 os.mkdir(name, dir_fd=fd)
             folder /= name
 
     def _is_folder(self, path: str) -> bool:
         try:
-            with open_folder(path, self.roots):
+            with open_folder(path, self.roots, self.hidden):
                 return True
         except FileNotFoundError:
             return False

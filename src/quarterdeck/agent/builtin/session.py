@@ -75,8 +75,8 @@ class AgentResources:
     def __init__(self, setup: Setup, now: Callable[[], datetime]) -> None:
         self.setup = setup
         self.now = now
-        self.files = DefaultFsHandler()
-        self.terminals = DefaultTerminalHandler(environ=setup.environ)
+        self.files = DefaultFsHandler(hidden=setup.hidden)
+        self.terminals = DefaultTerminalHandler(environ=setup.environ, hidden=setup.hidden)
 
     def tools(self, mode: str | None, state: BuiltinSession) -> dict[str, Tool]:
         """Return the tools available in a mode, by name."""
@@ -114,7 +114,13 @@ class AgentResources:
         return ToolScope(
             session_id=session.id,
             cwd=cwd,
-            files=Files(cwd=cwd, roots=roots, local=self.files, client=turn.client),
+            files=Files(
+                cwd=cwd,
+                roots=roots,
+                local=self.files,
+                client=turn.client,
+                hidden=self.setup.hidden,
+            ),
             setup=self.setup,
             terminals=self.terminals,
             client=turn.client,

@@ -7,6 +7,7 @@ be missing. It never contains keys, only the names of the variables that hold th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from msgspec import Struct
 
 from quarterdeck.errors import ModelFailed, SettingsInvalid
 from quarterdeck.jsontext import describe_mismatch
+from quarterdeck.machine.hidden import HIDDEN_VARIABLE, NOTHING_HIDDEN, HiddenFolders
 
 DEMO = "demo"
 KINDS = ("anthropic", "google", "openai")
@@ -110,6 +112,8 @@ class Setup(Struct, frozen=True, kw_only=True):
     keys: ProviderKeys
     environ: dict[str, str]
     """For commands and MCP servers: ours without the keys and our token."""
+    hidden: HiddenFolders = NOTHING_HIDDEN
+    """Folders of a hub, which tools keep out of."""
 
     def provider(self, name: str) -> Provider | None:
         return self.settings.providers.get(name) or PROVIDERS.get(name)
@@ -151,7 +155,19 @@ def load_setup(
     keys = _provider_keys(settings, environ)
     hidden = {*keys.names, TOKEN_VARIABLE}
     rest = {name: value for name, value in environ.items() if name not in hidden}
-    return Setup(settings=settings, keys=keys, environ=rest)
+    return Setup(settings=settings, keys=keys, environ=rest, hidden=hidden_folders(environ))
+
+
+def hidden_folders(environ: Mapping[str, str]) -> HiddenFolders:
+    """Return the folders of the hub that started this agent, or of one that this user may run."""
+    given = environ.get(HIDDEN_VARIABLE, "").split(os.pathsep)
+    home, folders = environ.get("HOME"), [path for path in given if path]
+    for variable, inside in (("XDG_DATA_HOME", ".local/share"), ("XDG_CONFIG_HOME", ".config")):
+        if base := environ.get(variable) or (f"{home}/{inside}" if home else ""):
+            folders.append(f"{base}/quarterdeck")
+    if own := environ.get("QUARTERDECK_HOME"):
+        folders.append(own)
+    return HiddenFolders(folders)
 
 
 def split_model(name: str) -> tuple[str, str]:

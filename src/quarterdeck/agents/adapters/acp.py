@@ -328,7 +328,7 @@ class AcpAdapter:
         """Release a session that has no subscriber; end the agent after its last session."""
         feed.users -= 1
         if is_ended:
-            feed.policy = None
+            feed.end_policy()
         if feed.is_idle:
             feed.close()
             self._feeds.pop(feed.session_id, None)

@@ -142,7 +142,6 @@ class SessionFeed:
             for listener in list(self._listeners.values()):
                 self._publish(listener, each)
         if event.type == "permission-request-created":
-            self._apply_policy()
             self._expire_later(event)
 
     def _publish(self, listener: Listener, event: ContextEvent) -> None:
@@ -222,8 +221,16 @@ class SessionFeed:
         return response
 
     def set_policy(self, policy: PermissionPolicy) -> None:
+        """Decide by a policy: later requests before they can be seen, and what waits already."""
         self.policy = policy_of(policy)
+        self._host.set_session_policy(self.session_id, self.policy)
         self._apply_policy()
+
+    def end_policy(self) -> None:
+        """Decide nothing any more: the session has ended."""
+        if self.policy is not None and self._host.get_session(self.session_id) is not None:
+            self._host.set_session_policy(self.session_id, None)
+        self.policy = None
 
     def _apply_policy(self) -> None:
         if self.policy is None:

@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import Final
 
-from quarterdeck.cli.arguments import Parser, add_home, add_json
+from quarterdeck.cli.arguments import Parser, add_home, add_json, duration
 
 SCOPES: Final = ("view", "prompt", "approve", "admin")
 
@@ -18,18 +18,22 @@ def parser() -> Parser:
         (
             ("quarterdeck devices", "list the paired devices"),
             ("quarterdeck devices pair --scope approve", "print a pairing code and a QR code"),
+            ("quarterdeck devices token --name backup", "print a token for a program"),
+            ("quarterdeck devices log", "print what happened to devices, refused calls included"),
             ("quarterdeck devices revoke 7c", "disconnect a device permanently"),
             ("quarterdeck devices rename 7c 'my phone'", "change the name in the list"),
         ),
-        "Scopes: view, prompt, approve, admin. Each includes the ones before it.",
+        "Scopes: view, prompt, approve, admin. Each includes the ones before it. Programs on this"
+        " computer need no token: they use the hub's socket. An agent's process cannot use a device"
+        " with scope approve or admin.",
     )
     parser.add_argument(
         "action",
         nargs="?",
-        choices=("list", "pair", "revoke", "rename"),
+        choices=("list", "pair", "token", "log", "revoke", "rename"),
         default="list",
         metavar="ACTION",
-        help="list (default), pair, revoke ID, or rename ID NAME",
+        help="list (default), pair, token, log, revoke ID, or rename ID NAME",
     )
     parser.add_argument(
         "words",
@@ -37,17 +41,26 @@ def parser() -> Parser:
         metavar="ID",
         help="device id, or its first or last characters",
     )
-    parser.add_argument(
-        "--scope",
-        choices=SCOPES,
-        default="approve",
-        metavar="SCOPE",
-        help="scope of the new device (default: approve)",
-    )
-    parser.add_argument("--name", metavar="NAME", help="name of the new device")
+    _add_new_device(parser)
     add_home(parser)
     add_json(parser, "the hub's response")
     return parser
+
+
+def _add_new_device(parser: Parser) -> None:
+    parser.add_argument(
+        "--scope",
+        choices=SCOPES,
+        metavar="SCOPE",
+        help="scope of the new device (default: approve for pair, prompt for token)",
+    )
+    parser.add_argument(
+        "--expires",
+        type=duration,
+        metavar="TIME",
+        help="when the new device ends, such as 30d, 12h or 45m (default: after 90 days unused)",
+    )
+    parser.add_argument("--name", metavar="NAME", help="name of the new device")
 
 
 def load() -> Callable[[Namespace], int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, assert_never
@@ -11,6 +10,7 @@ from quarterdeck.protocol import (
     AgentMessageChunkEvent,
     AgentThoughtChunkEvent,
     AnyEvent,
+    ApprovalMismatchEvent,
     AvailableCommandsUpdateEvent,
     ConfigOptionsUpdateEvent,
     CurrentModeUpdateEvent,
@@ -36,6 +36,7 @@ from quarterdeck.protocol import (
     any_event,
     to_json,
 )
+from quarterdeck.views.line_diff import unified_lines
 from quarterdeck.views.text import plain
 
 _SHOWN_LINES: Final = 12  # of a tool's output; the rest is counted
@@ -102,6 +103,8 @@ def body(event: Event, marks: Marks, cwd: str) -> list[Line]:
         case PermissionRequestCreatedEvent():
             call = payload.get("toolCall")
             return _content_lines(call if isinstance(call, Mapping) else {}, cwd)
+        case ApprovalMismatchEvent():
+            return mismatch_lines(payload)
         case (
             UserMessageChunkEvent()
             | AgentMessageChunkEvent()
@@ -124,6 +127,17 @@ def body(event: Event, marks: Marks, cwd: str) -> list[Line]:
             return []
         case _:
             assert_never(known)
+
+
+def mismatch_lines(payload: Mapping[str, Any]) -> list[Line]:
+    """Return what was shown and what the agent did instead, a line each."""
+    lines: list[Line] = []
+    for each in _tables(payload.get("differences")):
+        for label in ("shown", "done"):
+            texts = each.get(label)
+            listed = texts if isinstance(texts, list) else []
+            lines += [Line(f"{label}: {plain(str(text))}", "bad") for text in listed or ["nothing"]]
+    return lines
 
 
 def final_lines(state: SessionState, marks: Marks) -> list[tuple[str, list[str]]]:
@@ -177,10 +191,9 @@ def _output_lines(text: str) -> list[Line]:
 def _diff_lines(part: Mapping[str, Any], new: str, cwd: str) -> list[Line]:
     path = plain(part.get("path", "")).removeprefix(f"{cwd}/")
     old = part.get("oldText")
-    before, after = plain(old or "").splitlines(), plain(new).splitlines()
-    origin = "/dev/null" if old is None else f"a/{path}"
-    unified = difflib.unified_diff(before, after, origin, f"b/{path}", lineterm="", n=2)
-    return [Line(line, _diff_style(line)) for line in unified]
+    before = old if isinstance(old, str) else None
+    unified = unified_lines(f"b/{path}", before, new, 2, origin=f"a/{path}")
+    return [Line(shown, _diff_style(shown)) for shown in map(plain, unified)]
 
 
 def _diff_style(line: str) -> str:
@@ -273,6 +286,7 @@ _OtherEvent: TypeAlias = (
     | AgentThoughtChunkEvent
     | ConfigOptionsUpdateEvent
     | SessionResetEvent
+    | ApprovalMismatchEvent
     | TerminalOutputEvent
     | UnrecognizedUpdateEvent
 )
@@ -315,6 +329,8 @@ def _describe_other(event: _SettingsEvent | _OtherEvent) -> str:
             return str(payload.get("title", ""))
         case SessionStatusChangeEvent():
             return str(payload.get("status"))
+        case ApprovalMismatchEvent():
+            return f"{payload.get('requestId')}: the agent did something else than what was shown"
         case UsageUpdateEvent():
             return _usage(payload)
         case (

@@ -7,13 +7,13 @@ with the number of lines that are missing, and it cannot be allowed before all o
 
 from __future__ import annotations
 
-import difflib
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from quarterdeck.cli.terminal.event_text import Line
+from quarterdeck.views.line_diff import tally_of, unified_lines
 from quarterdeck.views.text import visible, wrapped
 
 KEYS: Final[Mapping[str, tuple[str, str]]] = {
@@ -159,9 +159,10 @@ def _content(part: Mapping[str, Any]) -> Iterator[Line]:
 
 
 def _diff(path: str, old: Any, new: str) -> Iterator[Line]:
-    before = old.splitlines() if isinstance(old, str) else []
-    origin = "/dev/null" if old is None else path
-    for line in difflib.unified_diff(before, new.splitlines(), origin, path, lineterm="", n=2):
+    before = old if isinstance(old, str) else None
+    tally = tally_of(before, new)
+    yield Line(f"{_INDENT}change: {path} +{tally.added} -{tally.deleted}")
+    for line in unified_lines(path, before, new, 2):
         style = {"+": "added", "-": "removed", "@": "hunk"}.get(line[:1], "")
         yield Line(_INDENT + line, "strong" if line.startswith(("---", "+++")) else style)
 

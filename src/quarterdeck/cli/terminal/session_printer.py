@@ -12,6 +12,7 @@ from quarterdeck.cli.terminal.event_text import (
     body,
     chunk_text,
     is_repetition,
+    mismatch_lines,
     summary,
 )
 from quarterdeck.cli.terminal.permission_prompt import KEYS, permission_prompt
@@ -21,6 +22,7 @@ from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import (
     AgentMessageChunkEvent,
     AgentThoughtChunkEvent,
+    ApprovalMismatchEvent,
     AvailableCommandsUpdateEvent,
     ConfigOptionsUpdateEvent,
     CurrentModeUpdateEvent,
@@ -170,11 +172,8 @@ class TextPrinter:
                 self._requested(event.payload)
             case PermissionRequestResolvedEvent():
                 self._resolved(event.payload)
-            case SessionStatusChangeEvent():
-                self._status(event.payload)
-            case SessionResetEvent():
-                self._paragraph()
-                self._line("the agent replays the session from the start", "dim")
+            case SessionStatusChangeEvent() | SessionResetEvent() | ApprovalMismatchEvent():
+                self._notice(known)
             case (
                 UserMessageChunkEvent()
                 | AgentMessageChunkEvent()
@@ -309,6 +308,26 @@ class TextPrinter:
         options = self._options.pop(str(payload.get("requestId")), [])
         self._paragraph()
         self._line(f"-> {_outcome(payload, options)}", "dim")
+
+    def _notice(
+        self, event: SessionStatusChangeEvent | SessionResetEvent | ApprovalMismatchEvent
+    ) -> None:
+        match event:
+            case SessionStatusChangeEvent(payload=payload):
+                self._status(payload)
+            case SessionResetEvent():
+                self._paragraph()
+                self._line("the agent replays the session from the start", "dim")
+            case ApprovalMismatchEvent(payload=payload):
+                self._mismatch(payload)
+            case _:
+                assert_never(event)
+
+    def _mismatch(self, payload: Mapping[str, Any]) -> None:
+        self._paragraph()
+        self._line("the agent did something else than what was approved", "bad")
+        for line in mismatch_lines(payload):
+            self._line(f"  {line.text}", line.style)
 
     def _status(self, payload: Mapping[str, Any]) -> None:
         status = payload.get("status")

@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from quarterdeck.errors import StorageFailed
+from quarterdeck.errors import LogDamaged, StorageFailed
 from quarterdeck.host.log.journal import Journal
 from quarterdeck.host.log.stream import Stream
 from quarterdeck.host.sessions.session import HostSession
@@ -98,12 +98,13 @@ class Emitter:
         self.host_stream = Stream(None, self._on_callback_failed)
         self._host_events = _HostEvents(self.host_stream)
         self._host_extensions = _HostExtensions(self.host_stream)
+        self._reported: set[str] = set()
 
     def new_stream(self, session_id: str, *, last_seq: int = 0) -> Stream:
         """Return the stream of a session whose log has `last_seq` events."""
 
         async def read_page(after: int, limit: int) -> Sequence[bytes]:
-            return await self._storage.read(session_id, after, limit)
+            return await self.read(session_id, after, limit)
 
         def read_now(after: int, limit: int) -> Sequence[bytes]:
             return self._storage.read_now(session_id, after, limit)
@@ -116,8 +117,19 @@ class Emitter:
         )
 
     async def read(self, session_id: str, after: int, limit: int) -> list[bytes]:
-        """Read stored events of a session."""
-        return await self._storage.read(session_id, after, limit)
+        """Read stored events of a session; damage is reported once."""
+        try:
+            return await self._storage.read(session_id, after, limit)
+        except LogDamaged as error:
+            self.report_damage(session_id, error.reason)
+            raise
+
+    def report_damage(self, session_id: str | None, sentence: str) -> None:
+        """Publish that a session's log is damaged, once for each damage."""
+        if sentence not in self._reported:
+            self._reported.add(sentence)
+            message = f"the log is damaged: {sentence}"
+            self.diagnostic("error", "storage/damaged", message, session_id=session_id)
 
     def session_event(
         self,

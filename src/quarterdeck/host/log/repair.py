@@ -33,6 +33,7 @@ from quarterdeck.protocol.tool_calls import (
     corrections,
     documented_announcement,
     documented_update,
+    is_open,
     is_regular,
     is_turn_boundary,
     requested,
@@ -195,6 +196,16 @@ class ToolCallRepair:
         if fields:
             added.append(self._corrected(call_id, fields, _SENT_IN_REQUEST))
         return RequestedCall(facts, tuple(added))
+
+    def open_call(self, call_id: Any) -> ToolCallFacts | None:
+        """Return a call of this turn that has not ended."""
+        call = self._calls.get(call_id) if isinstance(call_id, str) else None
+        return call.known if call is not None and is_open(call.known, self._turn) else None
+
+    def open_calls(self, but: str | None = None) -> tuple[ToolCallFacts, ...]:
+        """Return the calls of this turn that have not ended, all but one."""
+        known = [call.known for call_id, call in self._calls.items() if call_id != but]
+        return tuple(facts for facts in known if is_open(facts, self._turn))
 
     def _has_been(self, call_id: str) -> bool:
         """Return whether the log may have a call of this id."""

@@ -269,8 +269,8 @@ class Stream:
             try:
                 page = await self._page(subscriber.cursor)
             except StorageFailed as error:
-                if self._has_ended:
-                    return  # the log is closed; the rest cannot be read any more
+                if self._has_ended or error.is_final:
+                    return  # the log is closed or damaged: the rest cannot be read any more
                 logger.error("events cannot be read", extra={"reason": str(error)})  # noqa: TRY400
                 await anyio.sleep(RETRY_SECONDS)
             else:

@@ -120,6 +120,9 @@ class RequestHandlers:
 
         async def create(agent: AgentProcess, session: HostSession, params: Any) -> Any:
             request = _read(schema.CreateTerminalRequest, params)
+            arguments = [each for each in request.args or () if isinstance(each, str)]
+            permissions = self._requests.permissions
+            permissions.check_terminal(session, request.command, arguments, request.cwd or None)
             if not request.cwd:
                 request = msgspec.structs.replace(request, cwd=session.folders.cwd)
             terminal_id = await terminal.create_terminal(session.id, request)
@@ -180,6 +183,7 @@ class RequestHandlers:
         self, _agent: AgentProcess, session: HostSession, params: Any
     ) -> Any:
         request = _read(schema.WriteTextFileRequest, params)
+        self._requests.permissions.check_file(session, request.path, request.content)
         await self._fs.write_text_file(
             session.id, request.path, request.content, roots=session.folders.roots
         )

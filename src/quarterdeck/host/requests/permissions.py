@@ -33,15 +33,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, TypeAlias
 
 from msgspec import UNSET
 
 from quarterdeck.host.checks import check_json, config_invalid
 from quarterdeck.host.log.emitter import Emitter
+from quarterdeck.host.requests.mismatches import report_mismatch
 from quarterdeck.host.requests.table import AgentRequest, Concerns, RequestTable
 from quarterdeck.host.sessions.session import HostSession
+from quarterdeck.policy import read_call
 from quarterdeck.protocol import HostPermissionSnapshot, ToolCallFacts
 from quarterdeck.wire import foreign_errors
 
@@ -65,6 +67,11 @@ class PermissionRequest(AgentRequest):
         self.outcome: dict[str, Any] | None = None
         self.facts: ToolCallFacts | None = None
         """What is known of the call; None without a hook."""
+        self.earlier: ToolCallFacts | None = None
+        """What was known of the call before the request, if it is open in this turn."""
+        self.open_calls: tuple[ToolCallFacts, ...] = ()
+        """Other open calls of the turn that no request was for, if this one has no input: some
+        agents ask under an id of their own."""
         self.hook_data: Any = None
         """What the hook keeps with the request; the host does not look at it."""
         self.derived: Mapping[str, Any] | None = None
@@ -151,6 +158,24 @@ class PermissionRequests:
         """
         await self._emitter.journal.settled()
 
+    def check_terminal(
+        self, session: HostSession, command: str, args: Sequence[str], cwd: str | None
+    ) -> None:
+        """Report a terminal that runs something else than what was allowed."""
+        if session.approved_calls.is_empty:
+            return
+        open_calls = session.tool_calls.open_calls()
+        found = session.approved_calls.terminal_mismatch(command, args, cwd, open_calls)
+        report_mismatch(self._emitter, session, found)
+
+    def check_file(self, session: HostSession, path: str, text: str) -> None:
+        """Report a file that is not what was allowed to be written."""
+        if session.approved_calls.is_empty:
+            return
+        open_calls = session.tool_calls.open_calls()
+        found = session.approved_calls.file_mismatch(path, text, open_calls)
+        report_mismatch(self._emitter, session, found)
+
     def number_after(self, number: int) -> None:
         """Give no request a number up to this one."""
         self._table.number_after(number)
@@ -171,13 +196,19 @@ class PermissionRequests:
         """Open a request from the wire: the hook decides it, or it becomes pending."""
         request = PermissionRequest(f"perm-{self._table.next_number()}", session, params)
         tool_call = params.get("toolCall")
+        call_id = tool_call.get("toolCallId") if isinstance(tool_call, dict) else None
+        request.earlier = session.tool_calls.open_call(call_id)
         call = session.tool_calls.requested(tool_call if isinstance(tool_call, dict) else {})
         for added in call.added:
             self._emitter.enqueue(session, added)  # published with the request
         verdict: Verdict = Ask()
-        if self._on_permission is not None:
+        if self._on_permission is not None or session.decide_request is not None:
             request.facts = call.facts
-            verdict = self._run_hook(self._on_permission, request, call.facts)
+            if not call.facts.raw_input:
+                others = session.tool_calls.open_calls(but=call.facts.id)
+                is_allowed = session.approved_calls.has
+                request.open_calls = tuple(each for each in others if not is_allowed(each.id))
+            verdict = self._verdict(request, call.facts)
         request.derived = verdict.derived
         payload = {
             "requestId": request.id,
@@ -192,6 +223,23 @@ class PermissionRequests:
             self._table.add(request)
             self._publish(request, "permission-request-created", payload, _request(request))
         return request
+
+    def _verdict(self, request: PermissionRequest, facts: ToolCallFacts) -> Verdict:
+        """Run the hook of the host, then that of the session: with both, a refusal wins."""
+        verdict: Verdict = Ask()
+        if self._on_permission is not None:
+            verdict = self._run_hook(self._on_permission, request, facts)
+        hook = request.in_session.decide_request
+        if hook is None or (
+            isinstance(verdict, Decided) and request.is_refused_by(verdict.outcome)
+        ):
+            return verdict
+        own = self._run_hook(hook, request, facts)
+        if isinstance(own, Decided) and (
+            self._on_permission is None or request.is_refused_by(own.outcome)
+        ):
+            return replace(own, hook_data=verdict.hook_data, derived=verdict.derived)
+        return verdict
 
     def _run_hook(
         self, hook: OnPermission, request: PermissionRequest, facts: ToolCallFacts
@@ -274,8 +322,18 @@ class PermissionRequests:
         if not request.is_refused_by(outcome):
             request.needs_log = True
             if request.facts is not None:
-                request.in_session.approved_calls.add(request.id, request.facts)
+                self._remember_allowed(request, request.facts)
         request.settle({"outcome": outcome})
+
+    def _remember_allowed(self, request: PermissionRequest, facts: ToolCallFacts) -> None:
+        """Remember what was shown, to compare it with what the agent does."""
+        approved = request.in_session.approved_calls
+        tool_call = request.tool_call if isinstance(request.tool_call, Mapping) else {}
+        call = read_call(facts, tool_call, earlier=request.earlier, open_calls=request.open_calls)
+        approved.add(request.id, facts, call)
+        if call.reading.source == "turn":
+            for each in request.open_calls:
+                approved.add(request.id, each)
 
     def withdraw(self, concerns: Concerns) -> Sequence[PermissionRequest]:
         """Supersede requests; the caller then answers their agents by `settle_superseded`."""

@@ -24,6 +24,7 @@ from quarterdeck.protocol import (
     ELICITATION_UPDATED,
     AgentMessageChunkEvent,
     AgentThoughtChunkEvent,
+    ApprovalMismatchEvent,
     AvailableCommandsUpdateEvent,
     ConfigOptionsUpdateEvent,
     CurrentModeUpdateEvent,
@@ -269,6 +270,7 @@ def _fold(session: HostSession, event: Event, pending: _Pending, status: str | N
             | ConfigOptionsUpdateEvent()
             | SessionInfoUpdateEvent()
             | UsageUpdateEvent()
+            | ApprovalMismatchEvent()
             | TerminalOutputEvent()
             | HostEvent()
             | UnknownEvent()

@@ -41,6 +41,7 @@ from quarterdeck.host.checks import check_json, config_invalid, session_closed
 from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.log.repair import TOOL_CALL_TYPES
 from quarterdeck.host.options import absolute_path
+from quarterdeck.host.requests.mismatches import report_mismatch
 from quarterdeck.host.sessions.session import LIVE, HostSession, SessionFolders
 from quarterdeck.protocol import Normalized
 from quarterdeck.protocol.normalization import normalize_in_place
@@ -187,22 +188,8 @@ class SessionRegistry:
             self._emitter.journal.write_record(session.meta())
 
     def _check_approved(self, session: HostSession, payload: dict[str, Any]) -> None:
-        """Report a call that contradicts what was allowed."""
-        found = session.approved_calls.mismatch(payload)
-        if found is not None:
-            names = ", ".join(found.different)
-            self._emitter.diagnostic(
-                "warn",
-                "approval-mismatch",
-                f"call {found.tool_call_id} was allowed as it was shown; the agent now reports"
-                f" another {names}",
-                session_id=session.id,
-                data={
-                    "requestId": found.request_id,
-                    "toolCallId": found.tool_call_id,
-                    "different": found.different,
-                },
-            )
+        """Report a call that is not what was shown when it was allowed."""
+        report_mismatch(self._emitter, session, session.approved_calls.mismatch(payload))
 
     def record_history(self, session: HostSession, updates: Sequence[Normalized]) -> None:
         """Queue the updates that an agent sent while its session was being opened."""

@@ -20,6 +20,7 @@ from quarterdeck.hub.api.endpoint import (
 )
 from quarterdeck.hub.hub import Hub
 from quarterdeck.hub.log_health import LogHealth
+from quarterdeck.machine import ConfinementStatus
 from quarterdeck.protocol import AgentCapabilitiesWire, AgentSnapshotWire
 
 _Text = Annotated[str, Meta(min_length=1, max_length=4096)]
@@ -39,6 +40,8 @@ class AgentView(ApiResponse, frozen=True, kw_only=True):
     auth_methods: tuple[dict[str, Any], ...] | UnsetType = UNSET
     notice: str | UnsetType = UNSET
     """What the client that started it should know."""
+    confinement: ConfinementStatus | UnsetType = UNSET
+    """What keeps it from the hub's folders and processes."""
 
 
 class AgentList(ApiResponse, frozen=True, kw_only=True):
@@ -74,17 +77,17 @@ class _Agents:
         self._runner = hub.runner
 
     async def list(self, _request: ApiRequest) -> AgentList:
-        return AgentList(agents=[self._view(agent) for agent in self._runner.agents()])
+        return AgentList(agents=[await self._view(agent) for agent in self._runner.agents()])
 
     async def known(self, _request: ApiRequest) -> KnownAgentList:
         return KnownAgentList(agents=await self._runner.known_agents())
 
     async def get(self, request: ApiRequest) -> AgentView:
-        return self._view(self._agent(request))
+        return await self._view(self._agent(request))
 
     async def start_known(self, request: ApiRequest) -> AgentView:
         agent = await self._runner.start_agent(request.path["name"], by=request.by.actor)
-        return self._view(agent)
+        return await self._view(agent)
 
     async def spawn(self, request: ApiRequest) -> AgentView:
         self._log_health.check()
@@ -98,7 +101,7 @@ class _Agents:
         if wanted.env:
             definition["env"] = dict(wanted.env)
         agent = await self._runner.spawn_agent(definition, by=request.by.actor)
-        return self._view(agent, notice=_notice(wanted))
+        return await self._view(agent, notice=_notice(wanted))
 
     async def dispose(self, request: ApiRequest) -> None:
         await self._runner.stop_agent(self._agent(request).agent_id, by=request.by.actor)
@@ -106,12 +109,12 @@ class _Agents:
     async def authenticate(self, request: ApiRequest) -> AgentView:
         agent = self._agent(request)
         await self._runner.authenticate(agent.agent_id, request.body.method_id, by=request.by.actor)
-        return self._view(agent)
+        return await self._view(agent)
 
     async def log_out(self, request: ApiRequest) -> AgentView:
         agent = self._agent(request)
         await self._runner.logout(agent.agent_id, by=request.by.actor)
-        return self._view(agent)
+        return await self._view(agent)
 
     def _agent(self, request: ApiRequest) -> AgentSnapshotWire:
         agent = self._runner.agent(request.path["id"])
@@ -119,8 +122,9 @@ class _Agents:
             raise not_found(f"agent {request.path['id']!r}", "GET /api/agents lists running agents")
         return agent
 
-    def _view(self, agent: AgentSnapshotWire, *, notice: str | None = None) -> AgentView:
+    async def _view(self, agent: AgentSnapshotWire, *, notice: str | None = None) -> AgentView:
         name = self._runner.agent_name(agent.agent_id)
+        confinement = await self._runner.agent_confinement(agent.agent_id)
         given: Any = agent
         return AgentView(
             agent_id=agent.agent_id,
@@ -132,6 +136,7 @@ class _Agents:
             capabilities=agent.capabilities,
             auth_methods=given.auth_methods,
             notice=UNSET if notice is None else notice,
+            confinement=UNSET if confinement is None else confinement,
         )
 
 

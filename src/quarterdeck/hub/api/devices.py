@@ -82,7 +82,7 @@ class NonceAnswer(Struct, frozen=True, kw_only=True, rename="camel"):
 
     nonce: str
     time: int
-    """Milliseconds of the hub's own clock, which begins at its start."""
+    """Milliseconds of the hub's own clock, which begins anew at each start."""
     signature: str
     """With the key of the hub, over `quarterdeck-hub-1`, the origin of the page, the challenge, the
     nonce and the time, joined by line feeds."""
@@ -139,6 +139,23 @@ class RenewAnswer(Struct, frozen=True, kw_only=True, rename="camel"):
     """Shown once."""
 
 
+class TokenRequest(Body, frozen=True, kw_only=True):
+    """The program that gets a token."""
+
+    name: _Name = ""
+    """What its owner will see in the list of devices."""
+    scope: Scope = "prompt"
+    device_seconds: Annotated[float, Meta(ge=60, le=10 * 365 * 86_400)] | None = None
+    """How long the token works; None: until it is revoked, or was not used for long."""
+
+
+class TokenAnswer(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A new device with its token, which is shown once."""
+
+    device: Device
+    token: str
+
+
 class UnstoredRevocation(Struct, frozen=True, kw_only=True, rename="camel"):
     """The device is revoked, and this is not stored yet (202): the disk is full or read-only."""
 
@@ -180,6 +197,7 @@ def _pairing_endpoints(api: _PairingApi) -> list[Endpoint]:
 def _device_endpoints(api: _DeviceApi) -> list[Endpoint]:
     me = _endpoint("view", "GET /api/device", api.me, "Show which device this is")
     listed = _endpoint("view", "GET /api/devices", api.list, "List devices")
+    create = _endpoint("admin", "POST /api/devices", api.create, "Make a token for a program")
     change = _endpoint(
         "admin", "PATCH /api/devices/{id}", api.change, "Rename a device or change what it may do"
     )
@@ -197,6 +215,7 @@ def _device_endpoints(api: _DeviceApi) -> list[Endpoint]:
     return [
         replace(me, answer=Device),
         replace(listed, answer=DeviceList),
+        replace(create, body=TokenRequest, answer=TokenAnswer, status=201, errors=(400,)),
         replace(log, answer=DeviceLog),  # before {id}, which would match it, too
         replace(change, body=DeviceChange, answer=Device, errors=(400, 404)),
         replace(renew, answer=RenewAnswer, errors=(403,)),
@@ -321,6 +340,13 @@ class _DeviceApi:
         await self._devices.sweep()
         return _json(DeviceList(devices=[each.shown_to(asking) for each in self._devices.all]))
 
+    async def create(self, _scope: AsgiScope, body: bytes) -> Response:
+        wanted = _read(body or b"{}", TokenRequest)
+        device, token = await self._devices.create(
+            wanted.name, wanted.scope, seconds=wanted.device_seconds
+        )
+        return _json(TokenAnswer(device=device, token=token), 201)
+
     async def log(self, _scope: AsgiScope, _body: bytes) -> Response:
         return _json(DeviceLog(events=await self._devices.events()))
 
@@ -368,8 +394,8 @@ class _DeviceApi:
 
 def _owner_stays() -> Response:
     message = (
-        "the owner cannot be changed or revoked here; to replace its token, stop the hub, delete"
-        " the file `token` in the data directory, and start the hub"
+        "the owner is the user of this computer, has no token, and cannot be changed or revoked;"
+        " for a token: quarterdeck devices token"
     )
     return refusal(403, "quarterdeck/forbidden", message)
 

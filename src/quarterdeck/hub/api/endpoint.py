@@ -35,6 +35,7 @@ from quarterdeck.errors import (
     AcpError,
     DatabaseFailed,
     JsonInvalid,
+    LogDamaged,
     QuarterdeckError,
     RequestRejected,
     RpcError,
@@ -200,6 +201,7 @@ _REJECTIONS: Final = {
     "quarterdeck/name-taken": 409,
     "quarterdeck/not-found": 404,
     "quarterdeck/not-startable": 409,
+    "quarterdeck/reset": 409,
     "quarterdeck/stale": 409,
     "quarterdeck/too-large": 413,
     "quarterdeck/too-many": 429,
@@ -244,6 +246,8 @@ def refusal_of(error: Exception) -> Response:
             message = f"the agent refused: {error.explanation}"
             code = ERROR_CODES["agent_error"]
             return error_response(_AGENT_FAILED, code, message, data=data)
+        case LogDamaged():
+            return error_response(503, "quarterdeck/damaged", error.public_message)
         case StorageFailed():
             code = "quarterdeck/unavailable"
             return error_response(503, code, error.public_message, retryable=not error.is_final)

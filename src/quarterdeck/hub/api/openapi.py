@@ -10,8 +10,13 @@ import msgspec
 
 from quarterdeck._version import __version__
 from quarterdeck.hub.api.endpoint import ApiResponse, Endpoint
+from quarterdeck.hub.auth.request_signatures import PROOF_SCHEME
 
 _REF: Final = "#/components/schemas/{name}"
+_KEY: Final = (
+    "A browser signs each request with the key that it registered when it was paired:"
+    " DEVICE.NONCE.TIME.ID.DIGEST.SIGNATURE; see docs/adr/0033-browser-keys.md."
+)
 _NAMES: Final = re.compile(r"\{(\w+)\}")
 
 
@@ -46,11 +51,14 @@ def openapi(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
             "version": __version__,
             "description": "Run coding agents, follow their sessions and answer their requests.",
         },
-        "security": [{"token": []}],
+        "security": [{"token": []}, {"key": []}],
         "paths": paths,
         "components": {
             "schemas": components,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer"},
+                "key": {"type": "http", "scheme": PROOF_SCHEME, "description": _KEY},
+            },
         },
     }
 

@@ -13,10 +13,17 @@ from msgspec import UNSET, UnsetType
 from starlette.responses import Response
 
 from quarterdeck._version import __version__
-from quarterdeck.hub.api.endpoint import ApiRequest, ApiResponse, Endpoint, json_endpoint
+from quarterdeck.hub.api.endpoint import (
+    ApiRequest,
+    ApiResponse,
+    EmptyBody,
+    Endpoint,
+    json_endpoint,
+)
 from quarterdeck.hub.hub import Hub
 from quarterdeck.protocol import AgentStatus, SessionStatus
 from quarterdeck.protocol.timestamps import iso_seconds
+from quarterdeck.storage import CompactedFile
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 # A deleted session is not listed.
@@ -43,6 +50,7 @@ async def metrics_text(hub: Hub) -> str:
         _gauge("queued_prompts", "Queued prompts", {"": queued}),
         _counter("storage_failures_total", "Times the log failed", health.storage_failures),
         _gauge("log_healthy", "Whether the log can be written", {"": int(health.is_healthy)}),
+        _gauge("log_damages", "Damages found in the log", {"": len(health.damages)}),
         _gauge("uptime_seconds", "Since the start", {"": int(time.time() - hub.started_at)}),
         _gauge("process_resident_bytes", "Memory of the hub itself", {"": resident_bytes()}),
     ]
@@ -83,8 +91,9 @@ def resident_bytes() -> int:
 class Health(ApiResponse, frozen=True, kw_only=True):
     """Without details: no token is needed."""
 
-    status: Literal["ok", "degraded"]
-    """Degraded: the log cannot be written, so nothing new is taken."""
+    status: Literal["ok", "degraded", "damaged"]
+    """Degraded: the log cannot be written, so nothing new is taken. Damaged: stored events are not
+    what was stored; `GET /api/hub` names them."""
 
 
 class HubFacts(ApiResponse, frozen=True, kw_only=True):
@@ -94,15 +103,26 @@ class HubFacts(ApiResponse, frozen=True, kw_only=True):
     agents: int
     pending_approvals: int
     queued_prompts: int
+    damages: tuple[str, ...]
+    """A sentence for each damage that was found in the log."""
     home: str | UnsetType = UNSET
     """The data folder; only for admins."""
+
+
+class Compacted(ApiResponse, frozen=True, kw_only=True):
+    """The sizes of the files in bytes."""
+
+    files: list[CompactedFile]
 
 
 def operation_endpoints(hub: Hub) -> list[Endpoint]:
     """Return the part of the route table for operators."""
 
     async def health(_request: ApiRequest) -> Health:
-        return Health(status="ok" if hub.runner.health().is_healthy else "degraded")
+        found = hub.runner.health()
+        if not found.is_healthy:
+            return Health(status="degraded")
+        return Health(status="damaged" if found.damages else "ok")
 
     async def metrics(_request: ApiRequest) -> Response:
         return Response(await metrics_text(hub), headers={"content-type": CONTENT_TYPE})
@@ -115,8 +135,12 @@ def operation_endpoints(hub: Hub) -> list[Endpoint]:
             agents=len(hub.runner.agents()),
             pending_approvals=len(hub.runner.pending_permissions()),
             queued_prompts=await hub.runner.count_queued_prompts(),
+            damages=hub.runner.health().damages,
             home=str(hub.options.home) if request.by.may("admin") else UNSET,
         )
+
+    async def compact(_request: ApiRequest) -> Compacted:
+        return Compacted(files=[*await hub.runner.compact(), await hub.database.compact()])
 
     return [
         json_endpoint(
@@ -124,4 +148,13 @@ def operation_endpoints(hub: Hub) -> list[Endpoint]:
         ),
         json_endpoint("view", "GET /metrics", metrics, "Metrics in the text format of Prometheus"),
         json_endpoint("view", "GET /api/hub", facts, "Facts about the hub", answer=HubFacts),
+        json_endpoint(
+            "admin",
+            "POST /api/compact",
+            compact,
+            "Give free space of the log and the databases back to the disk",
+            body=EmptyBody,
+            answer=Compacted,
+            errors=(503,),
+        ),
     ]

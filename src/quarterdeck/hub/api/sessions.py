@@ -33,6 +33,8 @@ _Seq = Annotated[int, Meta(ge=0, le=2**53)]
 
 class SessionList(ApiResponse, frozen=True, kw_only=True):
     sessions: list[SessionOverview]
+    epoch: str
+    """Of the log: keep it with each `lastSeq`, and send both to resume."""
 
 
 class SessionListQuery(Query, frozen=True, kw_only=True):
@@ -74,12 +76,16 @@ class StateResponse(ApiResponse, frozen=True, kw_only=True):
     session: SessionOverview
     seq: int
     """Of the last event in the state."""
+    epoch: str
+    """Of the log: keep it with `seq`, and send both to resume."""
     state: dict[str, Any]
 
 
 class HistoryQuery(Query, frozen=True, kw_only=True):
     from_seq: _Seq = 0
     """Events after this one."""
+    epoch: str | UnsetType = UNSET
+    """The epoch that `fromSeq` is of; if it is over, the response is 409."""
     limit: Annotated[int, Meta(ge=1, le=5000)] = 500
 
 
@@ -88,8 +94,10 @@ class History(ApiResponse, frozen=True, kw_only=True):
 
     events: list[Any]
     next_seq: int
-    """What `from_seq` is for the next page."""
+    """What `from_seq` is for the next page; never beyond `lastSeq`."""
     last_seq: int
+    epoch: str
+    """Of the log: keep it with a number, and send both to resume."""
 
 
 class SetMode(Body, frozen=True, kw_only=True):
@@ -116,6 +124,7 @@ class _Sessions:
         query: SessionListQuery = request.query
         wanted = {"status": query.status, "agent": query.agent, "cwd": query.cwd}
         return SessionList(
+            epoch=self._runner.log_epoch().id,
             sessions=[
                 session
                 for session in await self._runner.list_sessions()
@@ -123,7 +132,7 @@ class _Sessions:
                     value is UNSET or getattr(session, name) == value
                     for name, value in wanted.items()
                 )
-            ]
+            ],
         )
 
     async def get(self, request: ApiRequest) -> StateResponse:
@@ -138,16 +147,23 @@ class _Sessions:
                 f"session {session_id} has {view.last_seq} events; send a lower at than {seq}"
             )
         state: Any = msgspec.Raw(await self._hub.states.encoded_at(session_id, seq))
-        return StateResponse(session=view, seq=seq, state=state)
+        return StateResponse(session=view, seq=seq, epoch=self._runner.log_epoch().id, state=state)
 
     async def history(self, request: ApiRequest) -> History:
         session_id, query = request.path["id"], request.query
         self._runner.session(session_id)
+        epoch = self._runner.log_epoch().id
+        if query.epoch is not UNSET and query.epoch != epoch:
+            message = "the log has gone back or was replaced since; read it again from 0"
+            raise RequestRejected("reset", message, data={"epoch": epoch})
         page = await self._runner.read_events(session_id, query.from_seq, query.limit)
         last_seq = self._runner.session(session_id).last_seq
         next_seq = _seq(page[-1], query.from_seq + len(page)) if page else query.from_seq
+        last_seq = max(last_seq, next_seq) if page else last_seq
         events: list[Any] = [msgspec.Raw(event) for event in page]
-        return History(events=events, next_seq=next_seq, last_seq=max(last_seq, next_seq))
+        return History(
+            events=events, next_seq=min(next_seq, last_seq), last_seq=last_seq, epoch=epoch
+        )
 
     # ---- beginning and ending ------------------------------------------------------------------
 
@@ -300,7 +316,7 @@ def _reading(api: _Sessions) -> list[Endpoint]:
             "Read the events of a session, page by page",
             query=HistoryQuery,
             answer=History,
-            errors=(400, 404),
+            errors=(400, 404, 409),
         ),
     ]
 

@@ -24,6 +24,7 @@ from quarterdeck.runner import SessionOverview
 from quarterdeck.views.transcript import (
     Entry,
     MessageEntry,
+    MismatchEntry,
     StatusEntry,
     ToolEntry,
     TurnEntry,
@@ -46,7 +47,9 @@ class TranscriptPage(ApiResponse, frozen=True, kw_only=True):
 
     session: SessionOverview
     seq: int
-    entries: list[MessageEntry | ToolEntry | TurnEntry | StatusEntry]
+    epoch: str
+    """Of the log: keep it with `seq`, and send both to resume."""
+    entries: list[MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry]
     has_older: bool
     state: dict[str, Any] | UnsetType = UNSET
     """All else of the session's state; with the newest page only."""
@@ -56,7 +59,8 @@ class WholeEntry(ApiResponse, frozen=True, kw_only=True):
     """An entry as it is after the event `seq`."""
 
     seq: int
-    entry: MessageEntry | ToolEntry | TurnEntry | StatusEntry
+    epoch: str
+    entry: MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry
 
 
 class _TranscriptApi:
@@ -77,6 +81,7 @@ class _TranscriptApi:
             return TranscriptPage(
                 session=self._runner.session(session_id),
                 seq=transcript.seq,
+                epoch=self._runner.log_epoch().id,
                 entries=entries[::-1],
                 has_older=await anext(newest_first, None) is not None,
                 state=_rest(transcript.state) if before is None else UNSET,
@@ -89,7 +94,7 @@ class _TranscriptApi:
             entry = await transcript.entry(int(seq)) if is_number else None
             if entry is None:
                 raise not_found(f"entry {seq!r} in this session", "GET its transcript to list them")
-            return WholeEntry(seq=transcript.seq, entry=entry)
+            return WholeEntry(seq=transcript.seq, epoch=self._runner.log_epoch().id, entry=entry)
 
 
 async def _some(newest_first: AsyncIterator[Entry], limit: int) -> AsyncIterator[Any]:

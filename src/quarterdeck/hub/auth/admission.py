@@ -56,12 +56,13 @@ _PAGE_FILES: Final = frozenset(
     {"/", "/manifest.webmanifest", "/sw.js", "/favicon.ico", "/favicon.svg"}
 )
 _PAGE_FOLDERS: Final = ("/assets/", "/icons/")
+_PAIRING: Final = ("POST", "/api/pair")
 _PUBLIC_CALLS: Final = frozenset(
     {
         ("GET", "/healthz"),
         ("HEAD", "/healthz"),
         ("GET", "/api/nonce"),
-        ("POST", "/api/pair"),
+        _PAIRING,
     }
 )
 # These ask for the token in a message of their own, and serve nothing before it is valid.
@@ -107,6 +108,8 @@ class Accepted:
     """What a browser signed, as it was sent."""
     is_public: bool
     """Served without a token."""
+    is_pairing: bool
+    """A new device sends its code."""
     is_page: bool
     """A static file of the page; nothing in it is secret."""
     has_body: bool
@@ -207,6 +210,7 @@ def _accepted(head: Head, found: Mapping[bytes, str], site: Site) -> Accepted:
         token=token,
         proof=proof,
         is_public=is_page or is_call or is_socket,
+        is_pairing=is_http and (head.method, head.path) == _PAIRING,
         is_page=is_page,
         has_body=_has_body(found),
         length=None if length is None else int(length),

@@ -19,7 +19,7 @@ Scope: TypeAlias = Literal["view", "prompt", "approve", "admin"]
 
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 OWNER: Final = "owner"
-"""The id of the device that uses the token file: the user of this computer."""
+"""The id of the user of this computer, who has no token and uses the socket."""
 
 UNUSED_SECONDS: Final = 90 * 86_400.0
 """A device that was not seen for so long expires and must be paired again; 0: never."""

@@ -2,7 +2,8 @@
 
 A device is never deleted, only marked as revoked; its token is stored as a hash. The history says
 when and where a device was paired, seen at a new address, changed, renewed, revoked or expired, in
-the same transaction as the change itself.
+the same transaction as the change itself, and which calls in its name were refused or could not be
+verified.
 """
 
 from __future__ import annotations
@@ -23,8 +24,20 @@ KEPT: Final = 2_000
 SHOWN: Final = 200
 """Events that the API returns."""
 DeviceEventKind: TypeAlias = Literal[
-    "paired", "new-address", "changed", "token-renewed", "revoked", "expired"
+    "paired",
+    "new-address",
+    "changed",
+    "token-renewed",
+    "revoked",
+    "expired",
+    "refused-agent",
+    "unverified",
+    "config-changed",
 ]
+"""The last three are about a call in the name of the device: it was refused, since a process of an
+agent made it; its process could not be verified; or, for the owner, rules or agents in hub.toml
+changed.
+"""
 
 
 def _create_history(connection: sqlite3.Connection) -> None:
@@ -34,7 +47,11 @@ def _create_history(connection: sqlite3.Connection) -> None:
     )
 
 
-DEVICE_LOG_TABLES: Final = Tables("device_log", (_create_history,))
+def _add_detail(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE device_log ADD COLUMN detail TEXT")
+
+
+DEVICE_LOG_TABLES: Final = Tables("device_log", (_create_history, _add_detail))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +75,8 @@ class DeviceEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     address: str | None
     user_agent: str | None
     at: str
+    detail: str | None = None
+    """What was tried, and by which process."""
 
 
 def event_of(what: DeviceEventKind, device: Device, at: str) -> DeviceEvent:
@@ -75,8 +94,8 @@ def event_of(what: DeviceEventKind, device: Device, at: str) -> DeviceEvent:
 def store_event(connection: sqlite3.Connection, event: DeviceEvent) -> None:
     """Add an event to the history, inside the caller's transaction."""
     connection.execute(
-        "INSERT INTO device_log (device_id, what, name, address, user_agent, at)"
-        " VALUES (?, ?, ?, ?, ?, ?)",
+        "INSERT INTO device_log (device_id, what, name, address, user_agent, at, detail)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
         msgspec.structs.astuple(event),
     )
     connection.execute(
@@ -87,7 +106,7 @@ def store_event(connection: sqlite3.Connection, event: DeviceEvent) -> None:
 def recent_events(connection: sqlite3.Connection) -> list[DeviceEvent]:
     """Return the newest events of the history, newest first."""
     rows = connection.execute(
-        "SELECT device_id, what, name, address, user_agent, at FROM device_log"
+        "SELECT device_id, what, name, address, user_agent, at, detail FROM device_log"
         " ORDER BY id DESC LIMIT ?",
         (SHOWN,),
     )
@@ -144,7 +163,10 @@ class DeviceStore:
         self._database = database
 
     async def load(self, owner_hash: bytes, at: str) -> StoredDevices:
-        """Store the hash of the owner's token, then return the devices that may connect."""
+        """Replace the hash of the owner's token, then return the devices that may connect.
+
+        The owner has no token: the hash is that of none.
+        """
 
         def change(connection: sqlite3.Connection) -> StoredDevices:
             connection.execute(
@@ -165,6 +187,14 @@ class DeviceStore:
     async def events(self) -> list[DeviceEvent]:
         """Return the newest events of the history, newest first."""
         return await self._database.read(recent_events)
+
+    async def record(self, event: DeviceEvent) -> None:
+        """Add an event to the history."""
+        await self._database.write(lambda connection: store_event(connection, event))
+
+    async def add(self, device: Device, token_hash: bytes) -> None:
+        """Store a new device that was not paired with a code."""
+        await self._database.write(lambda connection: add_device(connection, device, token_hash))
 
     async def set_next_token(self, device_id: str, token_hash: bytes) -> None:
         """Store the token that replaces a device's token once it is used."""

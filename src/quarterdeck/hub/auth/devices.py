@@ -9,7 +9,8 @@ A device ends in one of two ways: it is revoked, or it expires (at its own time,
 not seen for long). Both cancel its open connections. A new token replaces the old one when it is
 used for the first time, not when it is made: the response that carries it may be lost.
 
-Subscribers (`subscribe`) receive "paired" and "new-address"; the other changes are only stored.
+Subscribers (`subscribe`) receive "paired", "new-address" and what `record` stores; the other
+changes are only stored.
 """
 
 from __future__ import annotations
@@ -96,13 +97,13 @@ class Devices:
         self._subscribers: list[DeviceSubscriber] = []
 
     def subscribe(self, subscriber: DeviceSubscriber) -> None:
-        """Call `subscriber` for every device that is paired or seen at a new address."""
+        """Call `subscriber` for devices that are paired, seen at a new address, or recorded."""
         self._subscribers.append(subscriber)
 
-    async def load(self, token: str) -> None:
-        """Load the stored devices; `token` is the owner's."""
+    async def load(self) -> None:
+        """Load the stored devices; the owner has no token, and one of an earlier version ends."""
         await self._revocations.load()
-        stored = await self._store.load(digest(token), iso_seconds(self._now()))
+        stored = await self._store.load(digest(make_token()), iso_seconds(self._now()))
         keys = await self._key_store.load()
         self._addresses = stored.addresses
         for token_hash, next_hash, device in stored.devices:
@@ -167,6 +168,28 @@ class Devices:
     async def events(self) -> list[DeviceEvent]:
         """Return the newest events of the history, newest first."""
         return await self._store.events()
+
+    async def record(self, what: DeviceEventKind, device: Device, detail: str | None) -> None:
+        """Add an event about a device to the history, and report it to subscribers."""
+        await self._store.record(replace(self._event(what, device), detail=detail))
+        self._publish(what, device)
+
+    async def create(
+        self, name: str, scope: Scope, *, seconds: float | None = None
+    ) -> tuple[Device, str]:
+        """Create a device for a program; return it with its token, which is not stored."""
+        now = self._now()
+        device = Device(
+            id=new_device_id(),
+            name=clean_name(name) or "program",
+            scope=scope,
+            created_at=iso_seconds(now),
+            expires_at=None if seconds is None else iso_seconds(now + seconds),
+        )
+        token = make_token()
+        await self._store.add(device, digest(token))
+        self.add(device, token)
+        return device, token
 
     async def renew_token(self, device_id: str) -> str:
         """Return a new token for a device; the old one works until the new one is used."""

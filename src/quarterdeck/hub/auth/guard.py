@@ -50,6 +50,7 @@ from quarterdeck.http.asgi import (
 )
 from quarterdeck.http.headers import secured
 from quarterdeck.http.origins import Listening, Site, check_listening, public_origin, sites
+from quarterdeck.http.peers import is_unix_socket
 from quarterdeck.hub.api.endpoint import Asgi, refusal, send_refusal
 from quarterdeck.hub.auth.admission import (
     SUBPROTOCOL,
@@ -64,6 +65,7 @@ from quarterdeck.hub.auth.admission import (
 from quarterdeck.hub.auth.device import SCOPE_KEY, UNUSED_SECONDS, Device
 from quarterdeck.hub.auth.device_keys import HubKey
 from quarterdeck.hub.auth.devices import DeviceConnection, Devices, sighting_of
+from quarterdeck.hub.auth.local_peers import LocalCallers
 from quarterdeck.hub.auth.p256 import to_base64url
 from quarterdeck.hub.auth.pairing import Pairings
 from quarterdeck.hub.auth.request_signatures import (
@@ -167,14 +169,15 @@ class AuthenticationOptions:
 class HttpGuard:
     """An ASGI application that authenticates requests for another one."""
 
-    def __init__(
-        self, app: Asgi, devices: Devices, nonces: Nonces, options: AuthenticationOptions
-    ) -> None:
+    def __init__(self, app: Asgi, auth: Authentication) -> None:
         self._app = app
-        self._devices = devices
-        self._nonces = nonces
-        self._limits = options.limits
-        self._sites = sites(options.listening)
+        self._devices = auth.devices
+        self._nonces = auth.nonces
+        self._callers = auth.callers
+        self._limits = auth.options.limits
+        self._sites = sites(auth.options.listening)
+        # No browser reaches a Unix socket, so programs need not know the port.
+        self._socket_sites = {"localhost": next(iter(self._sites.values())), **self._sites}
         self._anonymous_count = 0
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
@@ -200,7 +203,8 @@ class HttpGuard:
             headers=[(name.lower(), value) for name, value in scope["headers"]],
             version=scope.get("http_version", "1.1"),
         )
-        verdict = admit(self._sites, head)
+        is_socket = is_unix_socket(scope)
+        verdict = admit(self._socket_sites if is_socket else self._sites, head)
         if isinstance(verdict, Rejected):
             await self._serve_anonymous(scope, head, verdict, response)
             return
@@ -208,6 +212,11 @@ class HttpGuard:
         if isinstance(device, Rejected):
             anonymous = verdict if verdict.is_public else device
             await self._serve_anonymous(scope, head, anonymous, response)
+            return
+        is_signed = verdict.proof is not None
+        refused = await self._callers.rejection(scope, device, is_signed=is_signed)
+        if refused is not None:
+            await response.reject(refused)
             return
         response.is_known = True
         if self._devices.live_count(device.id) >= self._limits.connections:
@@ -245,6 +254,8 @@ class HttpGuard:
     async def _serve_public(
         self, scope: AsgiScope, head: Head, verdict: Accepted | Rejected, response: _Response
     ) -> None:
+        if isinstance(verdict, Accepted) and verdict.is_pairing:
+            verdict = await self._callers.rejection(scope, None) or verdict
         if isinstance(verdict, Rejected):
             await response.reject(verdict)
         else:
@@ -263,7 +274,7 @@ class HttpGuard:
             wanted = _signed_target(head, accepted.site, scope)
             return WRONG_PROOF if proof is None else await self._signing(proof, wanted, scope)
         if accepted.token is None:
-            return _NO_TOKEN
+            return self._callers.owner(scope) or _NO_TOKEN
         device = await self._devices.authenticate(accepted.token, sighting_of(scope))
         return device or _WRONG_TOKEN
 
@@ -504,10 +515,11 @@ class Authentication:
         self.nonces = Nonces()
         self.hub_key = hub_key
         self.pairings = Pairings(store.pairings, self.devices, now=now)
+        self.callers = LocalCallers(self.devices)
 
-    async def load(self, token: str) -> None:
-        """Load the stored devices; `token` is the owner's."""
-        await self.devices.load(token)
+    async def load(self) -> None:
+        """Load the stored devices."""
+        await self.devices.load()
         await self.devices.sweep()
         await self.pairings.end_all()
 
@@ -529,4 +541,4 @@ class Authentication:
 
     def guard(self, app: Asgi) -> HttpGuard:
         """Return `app` behind a guard."""
-        return HttpGuard(app, self.devices, self.nonces, self.options)
+        return HttpGuard(app, self)

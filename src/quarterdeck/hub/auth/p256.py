@@ -65,8 +65,10 @@ def _create_key(path: Path) -> ec.EllipticCurvePrivateKey:
 
 def _read_key(path: Path, remedy: str) -> ec.EllipticCurvePrivateKey:
     try:
-        number = int.from_bytes(from_base64url(path.read_text(encoding="ascii").strip()), "big")
-        return ec.derive_private_key(number, CURVE)
+        content = from_base64url(path.read_text(encoding="ascii").strip())
+        if len(content) != _HALF:
+            raise ValueError(len(content))  # noqa: TRY301 - such as a word: it could be guessed
+        return ec.derive_private_key(int.from_bytes(content, "big"), CURVE)
     except ValueError as error:
         raise StartRefused(f"{path} does not hold a key", remedy) from error
 

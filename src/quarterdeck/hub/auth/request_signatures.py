@@ -53,6 +53,7 @@ NONCE_SECONDS: Final = 300.0
 """How long a nonce is the newest; after that, it is valid for as long again."""
 LATE_SECONDS: Final = 60.0
 """How far the time of a proof may differ from the hub's."""
+_FIRST_SECONDS: Final = 3_600.0  # of the clock at the start: no time of a proof is negative
 IDS_PER_NONCE: Final = 65_536
 
 _PROOF: Final = re.compile(
@@ -134,9 +135,9 @@ class Nonces:
         ids_per_nonce: int = IDS_PER_NONCE,
     ) -> None:
         self._clock = clock
-        self._start = clock()
+        self._zero = clock() - _FIRST_SECONDS
         self._ids_per_nonce = ids_per_nonce
-        self._newest = _Nonce(self._start)
+        self._newest = _Nonce(clock())
         self._before: _Nonce | None = None
 
     def newest(self) -> NonceAndTime:
@@ -162,6 +163,11 @@ class Nonces:
         if len(self._newest.ids) >= self._ids_per_nonce:
             self._begin_next()
 
+    @property
+    def stored_ids(self) -> int:
+        """How many ids are in memory."""
+        return len(self._newest.ids) + (0 if self._before is None else len(self._before.ids))
+
     def _find(self, text: str) -> _Nonce | None:
         self._rotate()
         valid = (self._newest, self._before)
@@ -178,4 +184,4 @@ class Nonces:
         self._before, self._newest = self._newest, _Nonce(self._clock())
 
     def _milliseconds(self) -> int:
-        return int((self._clock() - self._start) * 1000)
+        return int((self._clock() - self._zero) * 1000)

@@ -44,6 +44,7 @@ from quarterdeck.hub.context.frames import (
     write_message,
 )
 from quarterdeck.hub.context.subscription import ContextSubscription
+from quarterdeck.hub.streams.cursors import LogCursor
 from quarterdeck.hub.streams.service import Streams
 from quarterdeck.hub.streams.sources import StreamSources
 from quarterdeck.protocol import has_agent
@@ -75,13 +76,18 @@ class Greeter:
     def __init__(self, sources: StreamSources) -> None:
         self._runner = sources.runner
         self._devices = sources.devices
+        self._callers = sources.callers
         self._waiting_count = 0
 
     async def device_of(self, token: str) -> Device | None:
         return None if self._devices is None else await self._devices.authenticate(token)
 
     async def serve_unauthenticated(
-        self, receive: Receive, send: Send, serve: Callable[[Device], Awaitable[None]]
+        self,
+        scope: AsgiScope,
+        receive: Receive,
+        send: Send,
+        serve: Callable[[Device], Awaitable[None]],
     ) -> None:
         """Serve a client that sends a token within ten seconds, until its device is revoked."""
         if self._waiting_count >= MOST_UNAUTHENTICATED:
@@ -90,7 +96,7 @@ class Greeter:
         self._waiting_count += 1
         try:
             with anyio.move_on_after(AUTH_SECONDS) as waiting:
-                device = await self._admitted(receive, send)
+                device = await self._admitted(scope, receive, send)
         finally:
             self._waiting_count -= 1
         if waiting.cancelled_caught:
@@ -103,7 +109,7 @@ class Greeter:
                     send, _REVOKED, "this device was revoked or has expired; pair it again"
                 )
 
-    async def _admitted(self, receive: Receive, send: Send) -> Device | None:
+    async def _admitted(self, scope: AsgiScope, receive: Receive, send: Send) -> Device | None:
         while True:
             event = await receive()
             if event["type"] != "websocket.receive":
@@ -116,14 +122,24 @@ class Greeter:
                 continue
             if isinstance(message, Auth):
                 device = await self.device_of(message.token)
-                if device is None:
-                    await self._refuse(send, _UNKNOWN)
+                refusal = _UNKNOWN
+                if device is not None:
+                    refusal = await self._refusal(scope, device)
+                if device is None or refusal:
+                    await self._refuse(send, refusal)
+                    return None
                 return device
             if isinstance(message, Ping):
                 await _say(send, write_message("pong"))
             else:
                 why = "say auth with a token first"
                 await _say(send, write_message("error", message=why, code="NOT_AUTHENTICATED"))
+
+    async def _refusal(self, scope: AsgiScope, device: Device) -> str:
+        """Return why a client may not use its token here; empty if it may."""
+        if self._callers is None:
+            return ""
+        return await self._callers.refusal(scope, device) or ""
 
     async def _refuse(self, send: Send, reason: str) -> None:
         await _say(send, write_message("auth_error", message=reason))
@@ -168,7 +184,7 @@ def context_app(streams: Streams) -> Asgi:
 
         device: Device | None = scope.get(SCOPE_KEY)
         if device is None:
-            await greeter.serve_unauthenticated(receive, send, serve)
+            await greeter.serve_unauthenticated(scope, receive, send, serve)
         else:
             check_scope(device, "view", "this")
             await serve(device)
@@ -234,7 +250,7 @@ class ContextConnection:
                 await self._again(token)
             case ContextSubscribe():
                 for session_id in message.session_ids:
-                    await self._subscribe(session_id, message.from_seq)
+                    await self._subscribe(session_id, message)
             case ContextUnsubscribe():
                 self._unsubscribe(message.session_ids)
             case Command():
@@ -257,7 +273,16 @@ class ContextConnection:
         else:
             self._greet()
 
-    async def _subscribe(self, session_id: str, from_seq: int) -> None:
+    def _start_of(self, session_id: str, message: ContextSubscribe) -> int:
+        """Return where a session begins for the client; 0 if its number means nothing any more."""
+        epoch = self._streams.logs.log_epoch
+        if LogCursor(message.epoch or None, message.from_seq).is_valid(epoch):
+            return message.from_seq
+        facts = {"sessionId": session_id, "epoch": epoch.id}
+        self._socket.push(write_message("history_reset", **facts))
+        return 0
+
+    async def _subscribe(self, session_id: str, message: ContextSubscribe) -> None:
         subscription = self._subscriptions.get(session_id)
         if (
             session_id in self._subscribed
@@ -266,7 +291,9 @@ class ContextConnection:
         ):
             return  # the client is getting it already
         try:
+            from_seq = self._start_of(session_id, message)
             subscription = await self._open(session_id, from_seq=from_seq, is_replay=True)
+            subscription.wants_epoch = message.epoch is not None
         except (AcpError, StorageFailed) as error:
             self._socket.push(error_frame(error, sessionId=session_id))
             self._socket.push(write_message("history_complete", sessionId=session_id, lastSeq=0))

@@ -47,6 +47,9 @@ class Ping(_Message, frozen=True, kw_only=True, tag="ping"):
 class ContextSubscribe(_Message, frozen=True, kw_only=True, tag="subscribe"):
     session_ids: tuple[str, ...] = ()
     from_seq: int = 0
+    epoch: str | None = None
+    """The epoch that `fromSeq` is of. A client that sends one, if only an empty text, gets the
+    current one with `history_complete`."""
 
 
 class ContextUnsubscribe(_Message, frozen=True, kw_only=True, tag="unsubscribe"):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from quarterdeck.errors import EventInvalid, StorageFailed
 from quarterdeck.hub.context.frames import error_frame, event_frame, write_message
@@ -43,6 +44,8 @@ class ContextSubscription:
         self.leave: Callable[[], None] = lambda: None
         self._session_id = session.session_id
         self._projector = ContextProjector(session)
+        self.wants_epoch = False
+        """Whether the client keeps the epoch of the log with its number."""
         self._cursor = 0
         self._from_seq = from_seq
         self._only_approvals = only_approvals
@@ -90,7 +93,10 @@ class ContextSubscription:
         if self._replay_until is not None and self._cursor >= self._replay_until:
             self._replay_until = None
             seq = self._projector.seq
-            return write_message("history_complete", sessionId=self._session_id, lastSeq=seq)
+            facts: dict[str, Any] = {"epoch": self.log.epoch} if self.wants_epoch else {}
+            return write_message(
+                "history_complete", sessionId=self._session_id, lastSeq=seq, **facts
+            )
         return None
 
     async def _project(self) -> None:

@@ -35,6 +35,7 @@ from quarterdeck.protocol import (
     ELICITATION_UPDATED,
     AgentMessageChunkEvent,
     AgentThoughtChunkEvent,
+    ApprovalMismatchEvent,
     AvailableCommandsUpdateEvent,
     ConfigOptionsUpdateEvent,
     CurrentModeUpdateEvent,
@@ -356,8 +357,8 @@ class EditorSubscription:
                     self._is_replaying = False
             case SessionResetEvent():
                 self._is_replaying = True
-            case HostEvent() | UnknownEvent():
-                pass  # an editor has no use for them
+            case ApprovalMismatchEvent() | HostEvent() | UnknownEvent():
+                pass  # ACP has no update for them
             case _:
                 assert_never(known)
 

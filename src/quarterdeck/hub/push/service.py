@@ -1,4 +1,4 @@
-"""Web push: notify devices about pending requests, ended turns and new devices.
+"""Web push: notify devices about pending requests, ended turns, new devices, and mismatches.
 
     events of the host → message → each subscribed device → its push service
 
@@ -64,6 +64,7 @@ MAX_RETRY_SECONDS: Final = 300.0
 """However long a push service asks us to wait."""
 _TTL_SECONDS: Final = {"approvals": 12 * 3600, "questions": 12 * 3600}
 _DEFAULT_TTL_SECONDS: Final = 3600
+_URGENT: Final = frozenset({"approvals", "questions", "mismatch", "test"})
 _MAX_DELIVERIES: Final = 8  # at the same time
 _LAST_EVENTS: Final = 8  # the end of a turn is among them
 
@@ -137,6 +138,36 @@ def device_message(device: Device) -> PushMessage:
         body=f"{device.name} (scope: {device.scope}). If this was not you, revoke it.",
         url="/#/devices",
         tag=f"device:{device.id}",
+    )
+
+
+def agent_message() -> PushMessage:
+    return PushMessage(
+        kind="device",
+        title="An agent was refused",
+        body="An agent tried to use the hub in your name. It could not; the history says more.",
+        url="/#/devices",
+        tag="refused-agent",
+    )
+
+
+def config_message() -> PushMessage:
+    return PushMessage(
+        kind="device",
+        title="Configuration changed",
+        body="Rules or agents in hub.toml were changed. If this was not you, check the file.",
+        url="/#/devices",
+        tag="config-changed",
+    )
+
+
+def mismatch_message(session: SessionOverview) -> PushMessage:
+    return PushMessage(
+        kind="mismatch",
+        title="Not what was approved",
+        body=f"{_agent_in_folder(session)} did something else than what was shown.",
+        url=f"/#/s/{_segment(session.session_id)}",
+        tag=f"mismatch:{session.session_id}",
     )
 
 
@@ -237,10 +268,30 @@ class PushService:
             case _:
                 assert_never(update.kind)
 
+    def on_mismatch(self, session_id: str) -> None:
+        """Send a message when an agent did something else than what was approved."""
+
+        async def send() -> None:
+            await self._send_to_all(mismatch_message(self._runner.session(session_id)))
+
+        self._send_soon(send)
+
     def _on_device(self, what: DeviceEventKind, device: Device) -> None:
-        """Notify all other devices of a new one; this cannot be turned off."""
-        if what == "paired":
-            self._send_soon(lambda: self._send_to_all(device_message(device), except_for=device.id))
+        """Notify devices of what concerns their safety; this cannot be turned off."""
+        match what:
+            case "paired":
+                message = device_message(device)
+                self._send_soon(lambda: self._send_to_all(message, except_for=device.id))
+            case "refused-agent":
+                self._send_soon(lambda: self._send_to_all(agent_message()))
+            case "config-changed":
+                self._send_soon(lambda: self._send_to_all(config_message()))
+            case "new-address" | "unverified":
+                pass  # shown in the history
+            case "changed" | "token-renewed" | "revoked" | "expired":
+                pass  # a person or a time did that
+            case _:
+                assert_never(what)
 
     def on_session(self, session_id: str, status: str) -> None:
         """Send a message when a turn has ended."""
@@ -355,7 +406,7 @@ class PushService:
             "content-type": "application/octet-stream",
             "ttl": str(_TTL_SECONDS.get(message.kind, _DEFAULT_TTL_SECONDS)),
             "topic": topic,
-            "urgency": "high" if message.kind in ("approvals", "questions", "test") else "normal",
+            "urgency": "high" if message.kind in _URGENT else "normal",
         }
         return headers, body
 

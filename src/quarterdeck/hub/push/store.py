@@ -12,7 +12,9 @@ from quarterdeck.hub.api.endpoint import ApiResponse
 from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.storage.database import Database, Tables
 
-PushKind: TypeAlias = Literal["approvals", "questions", "finished", "failed", "device", "test"]
+PushKind: TypeAlias = Literal[
+    "approvals", "questions", "finished", "failed", "device", "mismatch", "test"
+]
 
 
 class PushKinds(ApiResponse, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -24,7 +26,7 @@ class PushKinds(ApiResponse, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     failed: bool = True
 
     def wants(self, kind: PushKind) -> bool:
-        """Return whether messages of a kind are sent; new devices cannot be turned off."""
+        """Return whether messages of a kind are sent; what is about safety cannot be turned off."""
         match kind:
             case "approvals":
                 return self.approvals
@@ -34,7 +36,7 @@ class PushKinds(ApiResponse, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 return self.finished
             case "failed":
                 return self.failed
-            case "device" | "test":
+            case "device" | "mismatch" | "test":
                 return True
             case _:
                 assert_never(kind)

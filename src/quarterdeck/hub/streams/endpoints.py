@@ -25,9 +25,13 @@ class SessionFrom(msgspec.Struct, frozen=True, kw_only=True):
     """Where to begin."""
 
     from_seq: Annotated[
-        int,
-        msgspec.Meta(ge=0, description="After which event to begin; Last-Event-ID wins over it."),
-    ] = 0
+        str,
+        msgspec.Meta(
+            pattern="^([0-9A-Za-z]+-)?[0-9]+$",
+            description="After which event to begin: EPOCH-SEQ, as an id gave it, or SEQ; "
+            "Last-Event-ID wins over it.",
+        ),
+    ] = "0"
 
 
 class HostFrom(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +49,9 @@ class HostFrom(msgspec.Struct, frozen=True, kw_only=True):
 class ManyFrom(msgspec.Struct, frozen=True, kw_only=True):
     """What to follow, and where to begin."""
 
-    session: Annotated[list[str], msgspec.Meta(description="ID:SEQ; once for each session.")] = []
+    session: Annotated[
+        list[str], msgspec.Meta(description="ID:EPOCH-SEQ or ID:SEQ; once for each session.")
+    ] = []
     host: Annotated[
         str,
         msgspec.Meta(description="Present to follow the host too: EPOCH-SEQ, SEQ, or empty."),

@@ -3,14 +3,18 @@
 Frames are JSON texts, objects with one of these keys:
 
     client: request            {"id", "method", "params"}
-            subscribe          {"subscription", "sessionId"?, "fromSeq"}; the client names it
+            subscribe          {"subscription", "sessionId"?, "fromSeq", "epoch"?}; the client names
+                               it; the epoch is the logEpoch that fromSeq is of
             unsubscribe        {"subscription"}
             inboundResponse    {"id", "result"}; with "ref" beside it, which its result repeats
-    hub:    hello              {"epoch", "device"}, first; the epoch is that of the host's numbers
+    hub:    hello              {"epoch", "logEpoch", "device"}, first; the epochs are those of the
+                               host's numbers and of the numbers of sessions
             response           {"id", "ok", "result" or "error"}
             subscription       the name; beside it "events", a list of one or many
             subscriptionError  {"subscription", "error"}
-            subscriptionAhead  {"subscription", "fromSeq", "head", "message"}
+            subscriptionReset  {"subscription", "reason", "epoch", "head"}: fromSeq is of an earlier
+                               epoch; forget the session's events, all come again from the first
+            subscriptionAhead  {"subscription", "fromSeq", "head", "message"}, if there is no epoch
             inboundRequest     {"id", "kind", "payload"}
             inboundResult      {"ref", "ok", "error"?}
             error              about a frame that is none of these
@@ -33,6 +37,7 @@ from quarterdeck.errors import AcpError, JsonInvalid, QuarterdeckError, StorageF
 from quarterdeck.http.websocket import TOO_SLOW, WebSocketConnection, accept_websocket
 from quarterdeck.hub.api.endpoint import Asgi, device_of
 from quarterdeck.hub.auth.device import Device, Scope
+from quarterdeck.hub.streams.cursors import LogCursor
 from quarterdeck.hub.streams.service import Streams
 from quarterdeck.hub.streams.shared_log import NEAR_EVENTS, SharedLog
 from quarterdeck.jsontext import decode_json, describe_mismatch, encode_json
@@ -90,6 +95,7 @@ class SubscribeFrame(msgspec.Struct, frozen=True, rename="camel"):
     subscription: str
     from_seq: int
     session_id: str | UnsetType = UNSET
+    epoch: str | UnsetType = UNSET
 
 
 class UnsubscribeFrame(msgspec.Struct, frozen=True):
@@ -133,6 +139,8 @@ class _Subscription:
         self._key = key
         self._on_failed = on_failed
         self._head = f'{{"subscription":{encode_json(key).decode()},"events":'
+        self.reset: str | None = None
+        """A frame that is sent first."""
         self.leave: Callable[[], None] = lambda: None
 
     @property
@@ -147,6 +155,9 @@ class _Subscription:
         return goal - self._cursor <= NEAR_EVENTS
 
     async def next(self, goal: int) -> str | None:
+        if self.reset is not None:  # before the events that it is about
+            reset, self.reset = self.reset, None
+            return reset
         if self._cursor >= goal:
             return None
         try:
@@ -172,7 +183,9 @@ class _Connection:
 
     async def run(self) -> None:
         device = {"id": self._device.id, "name": self._device.name, "scope": self._device.scope}
-        self._push("hello", {"epoch": self._streams.logs.epoch, "device": device})
+        logs = self._streams.logs
+        hello = {"epoch": logs.epoch, "logEpoch": logs.log_epoch.id, "device": device}
+        self._push("hello", hello)
         stop = self._streams.runner.endpoint.on_inbound_request(self._on_inbound)
         try:
             await self._socket.run(self._on_frame)
@@ -277,12 +290,29 @@ class _Connection:
             code = error.code if isinstance(error, AcpError) else ERROR_CODES["agent_error"]
             self._fail(key, _error(code, str(error)))
             return
-        subscription = _Subscription(log, max(frame.from_seq, 0), key, self._on_failed)
+        reset = self._reset_of(frame, log)
+        start = 0 if reset else max(frame.from_seq, 0)
+        subscription = _Subscription(log, start, key, self._on_failed)
         self._subscriptions[key] = subscription
+        if reset:
+            subscription.reset = _frame("subscriptionReset", reset)
         subscription.leave = log.join(partial(self._socket.due, subscription))
         self._socket.due(subscription)
-        if frame.from_seq > log.head:
+        if frame.from_seq > log.head and not reset:
             self._push("subscriptionAhead", _ahead(frame, log.head))
+
+    def _reset_of(self, frame: SubscribeFrame, log: SharedLog) -> dict[str, Any] | None:
+        """Return the frame for a client whose number means nothing here; None if it is valid."""
+        if log.session_id is None:
+            return None  # the host's numbers have an epoch of their own, in `hello`
+        epoch = self._streams.logs.log_epoch
+        given = None if frame.epoch is UNSET else frame.epoch
+        is_valid = LogCursor(given, max(frame.from_seq, 0)).is_valid(epoch)
+        if is_valid and (given is None or frame.from_seq <= log.head):
+            return None
+        reason = "ahead" if is_valid else "epoch"
+        facts = {"subscription": frame.subscription, "reason": reason}
+        return {**facts, "epoch": epoch.id, "head": log.head}
 
     def _check_may_answer(self) -> None:
         if not self._device.may(ANSWER_SCOPE):
@@ -322,7 +352,11 @@ class _Connection:
         self._push("response", to_json(RpcResponse(id=request.id, ok=False, error=error)))
 
     def _push(self, key: str, value: Any) -> None:
-        self._socket.push(encode_json({key: value}).decode("utf-8", "replace"))
+        self._socket.push(_frame(key, value))
+
+
+def _frame(key: str, value: Any) -> str:
+    return encode_json({key: value}).decode("utf-8", "replace")
 
 
 def read_frame(text: str | bytes) -> Frame:

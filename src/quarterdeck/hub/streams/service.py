@@ -13,13 +13,14 @@ from typing import Final
 
 from starlette.types import Receive, Scope, Send
 
-from quarterdeck.errors import AcpError, EventInvalid, StorageFailed
+from quarterdeck.errors import AcpError, EventInvalid, LogDamaged, StorageFailed
 from quarterdeck.http.keepalive import TICK_SECONDS, KeepAlive
 from quarterdeck.http.sse import EventStream, StreamBody, named_event, send_head, serve_events
 from quarterdeck.hub.api.endpoint import Asgi, refusal
 from quarterdeck.hub.context.commands import Catalogue, Commander
 from quarterdeck.hub.streams.cursors import (
     CursorInvalid,
+    LogCursor,
     host_cursor,
     many_cursors,
     packet_cursor,
@@ -45,10 +46,11 @@ from quarterdeck.views.packets import PacketProjector
 class PacketSubscription:
     """Sends packets to one client; what it has seen is projected and not sent."""
 
-    def __init__(self, logs: Logs, log: SharedLog, cursor: tuple[int, int]) -> None:
+    def __init__(self, logs: Logs, log: SharedLog, cursor: tuple[LogCursor, int]) -> None:
         self._logs = logs
         self._log = log
-        self._after, self._skipped = cursor
+        self._requested, self._skipped = cursor
+        self._after = self._requested.seq
         self._projected = 0
         self._projector = PacketProjector(str(log.session_id))
 
@@ -61,9 +63,7 @@ class PacketSubscription:
         leave = self._log.join(stream.wake)
         is_behind = True
         try:
-            if self._after > self._log.head:
-                self._after, self._skipped = 0, 0
-                await stream.send(named_event("reset", {"reason": "ahead", "seq": 0}, b"0"))
+            await self._send_reset(stream)
             while not (self._log.has_ended and self._projected >= self._log.head):
                 if self._projected < self._log.head:
                     await self._send_next(stream)
@@ -77,6 +77,16 @@ class PacketSubscription:
             await stream.send(named_event("ended", facts))
         finally:
             leave()
+
+    async def _send_reset(self, stream: EventStream) -> None:
+        """Send a client whose number means nothing here back to the beginning."""
+        epoch = self._logs.log_epoch
+        is_valid = self._requested.is_valid(epoch)
+        if is_valid and self._after <= self._log.head:
+            return
+        self._after, self._skipped = 0, 0
+        facts = {"reason": "ahead" if is_valid else "epoch", "epoch": epoch.id, "seq": 0}
+        await stream.send(named_event("reset", facts, self._log.prefix + b"0"))
 
     async def _send_next(self, stream: EventStream) -> None:
         run = self._log.recent(self._projected) or await self._log.older(self._projected)
@@ -99,7 +109,8 @@ class PacketSubscription:
             for count, packet in enumerate(packets[seen:], seen + 1):
                 name = b"%d" % number if count == len(packets) else b"%d-%d" % (number, count)
                 written.append(
-                    b"id: %b\nevent: message\ndata: %b\n\n" % (name, encode_json(packet))
+                    b"id: %b%b\nevent: message\ndata: %b\n\n"
+                    % (self._log.prefix, name, encode_json(packet))
                 )
         return written
 
@@ -197,6 +208,8 @@ def _refused(error: Exception) -> tuple[int, str, str]:
             return 400, "quarterdeck/invalid", str(error)
         case AcpError(message=message):
             return 404, "quarterdeck/not-found", f"{message}; GET /api/sessions lists what there is"
+        case LogDamaged(public_message=reason):
+            return 503, "quarterdeck/damaged", reason
         case StorageFailed(public_message=reason):
             return 503, "quarterdeck/unavailable", reason
         case _:
@@ -221,7 +234,7 @@ async def host_events(request: _Request) -> None:
 async def many_events(request: _Request) -> None:
     """Serve several logs; a session that is not there does not stop the others."""
     cursors = many_cursors(request.scope)
-    combined = MultiLogStream(cursors)
+    combined = MultiLogStream(cursors, request.logs.log_epoch)
     missing: list[str] = []
     for index, (session_id, cursor) in enumerate(cursors.sessions):
         try:

@@ -32,6 +32,7 @@ from quarterdeck.errors import JsonInvalid
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.protocol import to_json
 from quarterdeck.runner import LogSource, PermissionView, RunnerApi
+from quarterdeck.storage import LogEpoch
 
 logger = logging.getLogger(__name__)
 
@@ -183,6 +184,11 @@ class SharedLog:
         self._unsubscribe()
 
     @property
+    def epoch(self) -> str:
+        """The epoch of its numbers."""
+        return self.prefix.rstrip(b"-").decode()
+
+    @property
     def was_closed(self) -> bool:
         """Whether its session was closed before the runner started."""
         return self._source.was_closed
@@ -282,6 +288,11 @@ class Logs:
         self._logs: dict[str | None, SharedLog] = {}
         self._host_state = (-1, b"")
 
+    @property
+    def log_epoch(self) -> LogEpoch:
+        """Of the numbers of sessions, which a log keeps as long as it does not go back."""
+        return self.runner.log_epoch()
+
     async def open(self, session_id: str | None) -> SharedLog:
         """Return the log of a session, or without one the host's; `release` it in the end.
 
@@ -292,7 +303,8 @@ class Logs:
         source = await self.runner.open_log(session_id)
         log = self._logs.get(session_id)
         if log is None or log.has_ended:
-            prefix = b"" if session_id is not None else b"%b-" % self.epoch.encode()
+            epoch = self.epoch if session_id is None else self.log_epoch.id
+            prefix = b"%b-" % epoch.encode()
             log = self._logs[session_id] = SharedLog(source, session_id, prefix)
         log.holders += 1
         return log

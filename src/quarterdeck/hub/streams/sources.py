@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import anyio
+from starlette.types import Scope as AsgiScope
 
 from quarterdeck.errors import AcpError
 from quarterdeck.hub.auth.device import Device
@@ -32,6 +33,13 @@ class Authenticator(Protocol):
         """Register a connection that ends with its device."""
 
 
+class CallerCheck(Protocol):
+    """Knows which callers of this machine are processes of agents."""
+
+    async def refusal(self, scope: AsgiScope, device: Device) -> str | None:
+        """Return why a connection may not be used in the name of a device."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class StreamSources:
     """A runner, and the parts of a hub around it."""
@@ -40,6 +48,7 @@ class StreamSources:
     start_in_background: Callable[[Callable[[], Awaitable[Any]]], None]
     """Runs work that outlives the connection it was requested on."""
     devices: Authenticator | None = None
+    callers: CallerCheck | None = None
     before_end: Callable[[Callable[[], None]], None] | None = None
     """Registers what is called when the hub is about to end."""
 

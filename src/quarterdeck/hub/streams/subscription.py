@@ -1,7 +1,9 @@
 """Logs on their way to one client: cursors, resets, and several logs on one connection.
 
-`LogSubscription` is one client's cursor in one log. A client that is ahead of the log, or behind
-what the host still has, gets a `reset`.
+`LogSubscription` is one client's cursor in one log. A client whose number is of an earlier epoch of
+the log, or ahead of it, or behind what the host still has, gets a `reset`: it forgets what it has
+and starts over. A client that is cut off before its reset must get it again, so its position stays
+what it was until then.
 
 `MultiLogStream` puts several logs on one connection: browsers allow six to a server, and a phone
 wants one. Each id has the positions of all of them (`cursors`), so a client that is cut off
@@ -22,11 +24,13 @@ from typing import Any, ClassVar, Final, Protocol
 
 from typing_extensions import override
 
+from quarterdeck.errors import LogDamaged
 from quarterdeck.http.sse import EventStream, named_event
-from quarterdeck.hub.streams.cursors import HostCursor, ManyCursors
+from quarterdeck.hub.streams.cursors import NO_EPOCH, LogCursor, ManyCursors
 from quarterdeck.hub.streams.shared_log import EncodedRun, Logs, SharedLog
 from quarterdeck.jsontext import encode_json
 from quarterdeck.runner import News, QueueChanged, RunnerApi
+from quarterdeck.storage import LogEpoch
 
 _MUCH: Final = 256 << 10  # bytes, after which other tasks run if no send had to wait
 
@@ -37,19 +41,23 @@ class LogSubscription:
     _mark: ClassVar = b""
     """Marks its events among others on the same connection; a session's have its id."""
 
-    def __init__(self, logs: Logs, log: SharedLog, cursor: int) -> None:
+    def __init__(self, logs: Logs, log: SharedLog, cursor: LogCursor) -> None:
         self.log = log
-        self.cursor = cursor
+        self.cursor = cursor.seq
         self.is_over = False
         self.complete: Callable[[], bytes] | None = None
         """Makes what an id says beyond this log's own cursor."""
         self._logs = logs
         self._is_behind = True
-        self._must_reset = cursor > log.head
+        self._requested = cursor
+        self._reason = "ahead" if cursor.is_valid(logs.log_epoch) else "epoch"
+        self._must_reset = self._reason == "epoch" or self.cursor > log.head
 
     @property
     def position(self) -> str:
-        """The cursor as an id has it."""
+        """The cursor as an id of several logs lists it."""
+        if self._must_reset:
+            return _unreset(self._requested)
         return str(self.cursor)
 
     async def next(self) -> bytes:
@@ -62,7 +70,10 @@ class LogSubscription:
             return self._reset()
         log = self.log
         if self.cursor < log.head:
-            run = log.recent(self.cursor) or await self._older()
+            try:
+                run = log.recent(self.cursor) or await self._older()
+            except LogDamaged as error:
+                return self._damaged(error)
             if run is None:
                 return self._reset()
             self.cursor = run.last
@@ -86,16 +97,34 @@ class LogSubscription:
         return run.sse.replace(b"\ndata: ", b"%b%b\ndata: " % (self.complete(), self._mark))
 
     def _id(self) -> bytes:
-        return self.position.encode() + (b"" if self.complete is None else self.complete())
+        own = self.log.prefix + b"%d" % self.cursor
+        return own + (b"" if self.complete is None else self.complete())
 
     def _reset(self) -> bytes:
-        """Send a client that is ahead of the log back to its beginning."""
+        """Send a client whose number means nothing here back to the beginning."""
         self.cursor, self._must_reset = 0, False
-        facts = {**self._facts(), "reason": "ahead", "seq": 0, "head": self.log.head}
+        facts = {
+            **self._facts(),
+            "reason": self._reason,
+            "epoch": self._logs.log_epoch.id,
+            "seq": 0,
+            "head": self.log.head,
+        }
         return named_event("reset", facts, self._id())
+
+    def _damaged(self, error: LogDamaged) -> bytes:
+        """End a log that cannot be read further; other logs of the connection are not affected."""
+        self.is_over = True
+        facts = {"reason": "damaged", "message": error.public_message}
+        return named_event("ended", {**self._facts(), **facts})
 
     def _facts(self) -> dict[str, Any]:
         return {"sessionId": self.log.session_id}
+
+
+def _unreset(cursor: LogCursor) -> str:
+    """Return the position of a client that still has to get its reset."""
+    return f"{cursor.epoch or NO_EPOCH}-{cursor.seq}"
 
 
 class HostLogSubscription(LogSubscription):
@@ -103,20 +132,20 @@ class HostLogSubscription(LogSubscription):
 
     _mark: ClassVar = b"\nevent: host"
 
-    def __init__(self, logs: Logs, log: SharedLog, cursor: HostCursor | None) -> None:
+    def __init__(self, logs: Logs, log: SharedLog, cursor: LogCursor | None) -> None:
         epoch = logs.epoch
         is_ours = cursor is not None and cursor.epoch in (None, epoch)
-        super().__init__(logs, log, cursor.seq if cursor is not None and is_ours else 0)
+        super().__init__(logs, log, cursor if cursor is not None and is_ours else LogCursor("", 0))
         self._must_reset = not is_ours or self.cursor > log.head or self._is_forgotten()
         self._epoch = epoch
-        self._requested = "" if cursor is None else cursor.text
+        self._wanted = "" if cursor is None else cursor.text
         self._reason = "start" if cursor is None else "epoch" if not is_ours else "forgotten"
 
     @property
     @override
     def position(self) -> str:
         # A client that is cut off before it got its reset must get it again.
-        return self._requested if self._must_reset else f"{self._epoch}-{self.cursor}"
+        return self._wanted if self._must_reset else f"{self._epoch}-{self.cursor}"
 
     def _is_forgotten(self) -> bool:
         return self.cursor + 1 < self.log.first
@@ -204,10 +233,14 @@ async def follow(stream: EventStream, subscriptions: Sequence[Sendable]) -> None
 class MultiLogStream:
     """The logs of one connection, by their places in its query."""
 
-    def __init__(self, cursors: ManyCursors) -> None:
+    def __init__(self, cursors: ManyCursors, epoch: LogEpoch) -> None:
         self._names = cursors.names
+        self._epoch = epoch.id
         self._subscriptions: dict[int, LogSubscription] = {}
-        self._requested = [str(seq) for _, seq in cursors.sessions]
+        self._requested = [
+            str(each.seq) if each.is_valid(epoch) else _unreset(each)
+            for _, each in cursors.sessions
+        ]
         if cursors.has_host:
             self._requested.append("" if cursors.host is None else cursors.host.text)
 
@@ -224,7 +257,7 @@ class MultiLogStream:
         positions = [
             "" if each == index else self._position(each) for each in range(len(self._requested))
         ]
-        return f"@{index}/{self._names}/{','.join(positions)}".encode()
+        return f"@{index}/{self._names}/{','.join(positions)}/{self._epoch}".encode()
 
     def _position(self, index: int) -> str:
         subscription = self._subscriptions.get(index)

@@ -1,7 +1,8 @@
 """A permission request as people see it, what a decision about it needs, how answers are worded.
 
 `PermissionCard` is shown; its digest proves what was shown. Buttons are named by what they do,
-never by the agent: an option that the agent calls "Deny" may be of the kind that allows forever.
+never by the agent alone: an option that the agent calls "Deny" may be of the kind that allows
+forever. Where several do the same, the agent's name for each is added.
 `InspectedRequest` adds the call that the rules examine. Everything here is pure.
 """
 
@@ -10,16 +11,17 @@ from __future__ import annotations
 import hashlib
 import json
 import unicodedata
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from msgspec import UNSET, Struct, UnsetType, to_builtins
+from msgspec.structs import replace
 
 from quarterdeck.errors import RequestRejected
 from quarterdeck.host import PermissionRequest
-from quarterdeck.policy import Call, assess_risk, read_call
-from quarterdeck.protocol import ToolCallFacts
+from quarterdeck.policy import Call, assess_risk
 from quarterdeck.runner.permissions.decision_index import (
     MOST_REASON,
     DecidedBy,
@@ -35,6 +37,8 @@ LABELS: Final[Mapping[str, str]] = {
     "reject_once": "Reject",
     "reject_always": "Reject always",
 }
+MOST_NAMED: Final = 20  # keys that are not understood
+_EXPLAINING: Final = ("description", "summary", "explanation", "justification", "reason")
 MOST_SHOWN: Final = 80  # characters of what an agent calls an option of an unknown kind
 
 
@@ -53,17 +57,34 @@ class CallView(Struct, frozen=True, kw_only=True, rename="camel"):
     name: str
     kind: str | None
     agent_says: str
-    """The agent's own words; they prove nothing."""
+    """The title: the agent's own words, which prove nothing."""
+    agent_explains: str | None
+    """The description in the input: the agent's own words as well."""
     description: str
     command: str | None
+    """All of `commands`, each on a line of its own."""
+    commands: tuple[str, ...]
+    """What would be run, never from the title."""
+    folders: tuple[str, ...]
+    """Where it would be run, if the input names a folder."""
+    variables: tuple[str, ...]
+    """Names of variables that it would set, without harmless ones."""
     paths: tuple[str, ...]
+    """With what they lead to through symbolic links."""
+    addresses: tuple[str, ...]
     reads: bool
     writes: bool
     searches: bool
+    fetches: bool
     risk: str
     risk_reason: str
     is_inspectable: bool
-    """Whether its input says what it does."""
+    """Whether it is shown what it does."""
+    source: str
+    """Where that was found: "input", "content", "turn" (other open calls of the turn), "title" or
+    "none"; the last two are not inspectable."""
+    unknown: tuple[str, ...]
+    """Keys of the input that are not understood; while there are any, no rule allows the call."""
 
 
 class PermissionCard(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -122,7 +143,23 @@ def derived_from(card: PermissionCard) -> dict[str, Any]:
 
 
 def option_views(options: Sequence[Any]) -> tuple[OptionView, ...]:
-    return tuple(_option(each) for each in options if isinstance(each, Mapping))
+    """Return the buttons of a request; two that differ have different labels."""
+    named = [each for each in options if isinstance(each, Mapping)]
+    views = tuple(map(_option, named))
+    labels = Counter(view.label for view in views)
+    distinct = tuple(
+        replace(view, label=f"{view.label}: {visible(str(option.get('name')))}")
+        if labels[view.label] > 1
+        else view
+        for view, option in zip(views, named, strict=True)
+    )
+    labels = Counter(view.label for view in distinct)
+    return tuple(
+        replace(view, label=f"{view.label} ({visible(view.option_id)})")
+        if labels[view.label] > 1
+        else view
+        for view in distinct
+    )
 
 
 def is_ambiguous(options: Sequence[OptionView]) -> bool:
@@ -162,16 +199,32 @@ def call_view(call: Call) -> CallView:
         name=call.name,
         kind=call.kind,
         agent_says=call.title,
+        agent_explains=_explanation(call.input),
         description=call.description,
         command=call.command,
+        commands=call.commands,
+        folders=reading.folders,
+        variables=tuple(visible(each.partition("=")[0]) for each in reading.variables),
         paths=reading.paths,
+        addresses=reading.addresses,
         reads=reading.is_read,
         writes=reading.is_write,
         searches=reading.is_search,
+        fetches=reading.is_fetch,
         risk=risk.level,
         risk_reason=risk.reason,
         is_inspectable=reading.is_readable,
+        source=reading.source,
+        unknown=tuple(visible(each) for each in reading.unknown[:MOST_NAMED]),
     )
+
+
+def _explanation(given: Any) -> str | None:
+    """Return what the agent says about its call inside the input."""
+    if not isinstance(given, Mapping):
+        return None
+    texts = [given.get(key) for key in _EXPLAINING]
+    return next((text[:MOST_REASON] for text in texts if isinstance(text, str) and text), None)
 
 
 _CANCELLED: Final = {"outcome": "cancelled"}
@@ -208,15 +261,13 @@ class InspectedRequest:
 
 def inspect_request(
     request: PermissionRequest,
-    facts: ToolCallFacts,
+    call: Call,
     *,
     requested_at: str,
     expires_at: str | None,
 ) -> InspectedRequest:
-    """Inspect a request; `facts` is all that is known of its call."""
+    """Inspect a request for a call."""
     session = request.in_session
-    tool_call: Any = request.tool_call
-    call = read_call(facts, tool_call if isinstance(tool_call, Mapping) else {})
     options = option_views(request.options if isinstance(request.options, list) else ())
     card = PermissionCard(
         request_id=request.id,

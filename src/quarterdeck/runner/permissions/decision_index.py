@@ -16,7 +16,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, ValidationError, convert
 from msgspec.structs import replace
 
 from quarterdeck.jsontext import decode_json, encode_json
@@ -40,6 +40,21 @@ class DecidedBy(Struct, frozen=True, kw_only=True, rename="camel"):
     """In the words of who decided; the agent gets them as well."""
 
 
+class ShownCall(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a decided call would do, as it was shown: a part of `CallView`."""
+
+    name: str
+    kind: str | None
+    description: str
+    command: str | None
+    paths: tuple[str, ...]
+    reads: bool
+    writes: bool
+    risk: str
+    risk_reason: str
+    is_inspectable: bool
+
+
 class RecordedDecision(Struct, frozen=True, kw_only=True, rename="camel"):
     """A line of the audit."""
 
@@ -51,6 +66,8 @@ class RecordedDecision(Struct, frozen=True, kw_only=True, rename="camel"):
     """Of what was shown."""
     request: Any
     """The tool call as the agent sent it, or the elicitation; null once its session was deleted."""
+    call: ShownCall | UnsetType = UNSET
+    """What the call would do; absent for elicitations, earlier versions and deleted sessions."""
     state: Literal["pending", "answered", "superseded"]
     outcome: Any | UnsetType = UNSET
     option_kind: str | UnsetType = UNSET
@@ -59,6 +76,8 @@ class RecordedDecision(Struct, frozen=True, kw_only=True, rename="camel"):
     decided_at: str | UnsetType = UNSET
     problem: str | UnsetType = UNSET
     """Why the decision holds and is not in the log yet; it is then not listed either."""
+    mismatch: list[Any] | UnsetType = UNSET
+    """What the agent did that differs from what was shown: `field`, `shown` and `done` of each."""
 
 
 class IndexEntry(NamedTuple):
@@ -83,7 +102,7 @@ _SAME_SECONDS: Final = 5
 """Between the times of one request, as an earlier version noted it and as the log has it."""
 _COLUMNS: Final = (
     "id, request_id, session_id, agent, digest, request, state, outcome, kind, by, requested_at,"
-    " decided_at"
+    " decided_at, mismatch, call"
 )
 
 
@@ -112,6 +131,12 @@ class DecisionIndex:
             )
 
         await self._database.write(record)
+
+    async def record_mismatches(self, mismatches: Mapping[str, Sequence[Any]]) -> None:
+        """Add to decisions of the index what agents did that differs, by request; idempotent."""
+        rows = [(_text(list(found)), request_id) for request_id, found in mismatches.items()]
+        query = "UPDATE decisions SET mismatch = ? WHERE request_id = ?"
+        await self._database.write(lambda connection: connection.executemany(query, rows))
 
     async def end_pending(self, by: DecidedBy, at: str) -> None:
         """Supersede what is still pending: for a start, when no request can be."""
@@ -147,7 +172,10 @@ class DecisionIndex:
 def blank(connection: sqlite3.Connection, session_id: str) -> None:
     """Do the same for one session, inside a transaction."""
     column = column_of(session_id)
-    connection.execute("UPDATE decisions SET request = 'null' WHERE session_id = ?", (column,))
+    connection.execute(
+        "UPDATE decisions SET request = 'null', call = NULL, mismatch = NULL WHERE session_id = ?",
+        (column,),
+    )
     connection.execute("DELETE FROM decision_progress WHERE session_id = ?", (column,))
 
 
@@ -160,6 +188,14 @@ def decided_by(facts: Mapping[str, Any]) -> DecidedBy:
         rule=facts.get("rule", UNSET),
         reason=facts.get("reason", UNSET),
     )
+
+
+def shown_call(derived: Any) -> ShownCall | UnsetType:
+    """Read what was shown of a call from its `CallView` as JSON; a newer version may differ."""
+    try:
+        return convert(derived, ShownCall)
+    except ValidationError:
+        return UNSET
 
 
 def decided_by_json(by: DecidedBy) -> dict[str, Any]:
@@ -195,10 +231,11 @@ def _put(connection: sqlite3.Connection, entry: IndexEntry) -> None:
         (decision.request_id, session_id, decision.requested_at, _SAME_SECONDS),
     )
     connection.execute(
-        f"INSERT INTO decisions ({_COLUMNS}, key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+        f"INSERT INTO decisions ({_COLUMNS}, key) VALUES ({', '.join('?' * 15)})"  # noqa: S608
         " ON CONFLICT DO UPDATE SET state = excluded.state, outcome = excluded.outcome,"
         " kind = excluded.kind, by = excluded.by, key = coalesce(excluded.key, key),"
-        " decided_at = excluded.decided_at WHERE excluded.state != 'pending'",
+        " decided_at = excluded.decided_at, mismatch = coalesce(excluded.mismatch, mismatch)"
+        " WHERE excluded.state != 'pending'",
         (
             decision.id,
             decision.request_id,
@@ -212,6 +249,8 @@ def _put(connection: sqlite3.Connection, entry: IndexEntry) -> None:
             None if decision.by is UNSET else _text(decision.by),
             decision.requested_at,
             None if decision.decided_at is UNSET else decision.decided_at,
+            None if decision.mismatch is UNSET else _text(decision.mismatch),
+            None if decision.call is UNSET else _text(decision.call),
             key,
         ),
     )
@@ -249,6 +288,8 @@ def _decision(row: Any) -> RecordedDecision:
         by=UNSET if by is None else decided_by(decode_json(by)),
         requested_at=times[0],
         decided_at=UNSET if times[1] is None else times[1],
+        mismatch=UNSET if times[2] is None else decode_json(times[2]),
+        call=UNSET if times[3] is None else shown_call(decode_json(times[3])),
     )
 
 

@@ -13,17 +13,31 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import anyio
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from quarterdeck.errors import DatabaseFailed, EventInvalid, StorageFailed
+from quarterdeck.errors import DatabaseFailed, EventInvalid, LogDamaged, StorageFailed
 from quarterdeck.host import Host
 from quarterdeck.protocol import (
     ELICITATION_UPDATED,
+    AgentRemovedEvent,
+    AgentUpdatedEvent,
+    ApprovalMismatchEvent,
+    DiagnosticEvent,
     Event,
+    HostEvent,
+    InstallProgressEvent,
+    PermissionRequestCreatedEvent,
+    PermissionRequestResolvedEvent,
+    PermissionUpdatedEvent,
+    SessionEvent,
+    SessionUpdatedEvent,
+    UnknownEvent,
+    UnrecognizedUpdateEvent,
+    any_event,
     decode_event,
     make_session_event,
 )
@@ -36,6 +50,7 @@ from quarterdeck.runner.permissions.decision_index import (
     IndexPosition,
     RecordedDecision,
     decided_by,
+    shown_call,
 )
 from quarterdeck.runner.schema import now
 from quarterdeck.storage import SessionMeta, Storage
@@ -44,7 +59,11 @@ from quarterdeck.wire import IndependentTasks
 PAGE: Final = 1000
 WITHDRAWN: Final = DecidedBy(kind="withdrawn")
 _CLIENT: Final = DecidedBy(kind="client")
-_TELLING: Final = (b'"permission-request-', ELICITATION_UPDATED.encode())
+_TELLING: Final = (
+    b'"permission-request-',
+    ApprovalMismatchEvent.type.encode(),
+    ELICITATION_UPDATED.encode(),
+)
 """What an event about a request has in its bytes; nearly all others are not decoded."""
 
 
@@ -75,6 +94,7 @@ def requested(
         agent=derived.get("agent", agent),
         digest=digest,
         request=payload["request"] if is_elicitation else payload.get("toolCall"),
+        call=shown_call(derived.get("call")),
         state="pending",
         requested_at=derived.get("requestedAt") or iso_seconds(event.ts / 1000),
     )
@@ -115,6 +135,17 @@ def _kind(options: Any, option_id: Any) -> str | None:
     return None
 
 
+def differences_of(payload: Mapping[str, Any]) -> list[Any]:
+    """Return the differences of an approval mismatch."""
+    found = payload.get("differences")
+    return list(found) if isinstance(found, list) else []
+
+
+def mismatched(entry: IndexEntry, found: list[Any]) -> IndexEntry:
+    """Return a row with what the agent did after the approval."""
+    return IndexEntry(replace(entry.decision, mismatch=found), entry.key)
+
+
 class SessionDecisions:
     """The decisions of one session, from the events of its log."""
 
@@ -124,6 +155,7 @@ class SessionDecisions:
         self._next_id = next_id
         self._open: dict[str, tuple[RecordedDecision, Any]] = {}
         self.entries: dict[str, IndexEntry] = {}
+        self.mismatches: dict[str, list[Any]] = {}
 
     @property
     def has_pending(self) -> bool:
@@ -133,23 +165,38 @@ class SessionDecisions:
         """Take the next event of the log."""
         payload: Any = event.payload
         request_id = str(payload.get("requestId"))
-        match event.type:
-            case "permission-request-created":
+        known = any_event(event)
+        match known:
+            case PermissionRequestCreatedEvent():
                 row = requested(event, self._session_id, self._next_id(), self._agent)
                 self._open[request_id] = (row, payload.get("options"))
                 self.entries[request_id] = IndexEntry(row)
-            case "permission-request-resolved":
+            case PermissionRequestResolvedEvent():
                 self._end(request_id, event)
-            case "unrecognized-update" if payload.get("sessionUpdate") == ELICITATION_UPDATED:
-                if not ours(event):
-                    return  # sent by the agent
-                if payload.get("status") == "pending":
-                    row = requested(event, self._session_id, 0, self._agent)
-                    self._open[request_id] = (row, None)
-                elif "decidedBy" in ours(event):
-                    self._end(request_id, event)
+            case ApprovalMismatchEvent():
+                self._mismatch(request_id, differences_of(payload))
+            case UnrecognizedUpdateEvent():
+                if payload.get("sessionUpdate") == ELICITATION_UPDATED and ours(event):
+                    self._take_elicitation(request_id, event)  # else an agent sent it
+            case SessionEvent() | HostEvent() | UnknownEvent():
+                pass  # about no request
             case _:
-                pass
+                assert_never(known)
+
+    def _mismatch(self, request_id: str, found: list[Any]) -> None:
+        entry = self.entries.get(request_id)
+        if entry is None:  # indexed before
+            self.mismatches[request_id] = found
+        else:
+            self.entries[request_id] = mismatched(entry, found)
+
+    def _take_elicitation(self, request_id: str, event: Event) -> None:
+        payload: Any = event.payload
+        if payload.get("status") == "pending":
+            row = requested(event, self._session_id, 0, self._agent)
+            self._open[request_id] = (row, None)
+        elif "decidedBy" in ours(event):
+            self._end(request_id, event)
 
     def _end(self, request_id: str, event: Event) -> None:
         row, options = self._open.pop(request_id, (None, None))
@@ -200,6 +247,8 @@ class DecisionRecorder:
         self._recent: OrderedDict[str, IndexEntry] = OrderedDict()
         self._unwritten: dict[str, IndexEntry] = {}
         self._progress: dict[str, int] = {}
+        self._mismatches: dict[str, list[Any]] = {}
+        """What agents did that differs from what was shown, for rows that are only in the index."""
         self._unreadable: set[str] = set()
         """Sessions whose log could not be read: the index is not complete for them."""
         self._has_unwritten = anyio.Event()
@@ -230,12 +279,25 @@ class DecisionRecorder:
 
     def on_event(self, event: Event) -> None:
         """Follow the host's stream: what is published is stored."""
-        if event.type == "permission-updated":
-            self._on_permission(event)
-        elif event.type == ELICITATION_UPDATED:
-            self._on_elicitation(event)
-        elif event.type == "session-updated" and event.payload.get("status") == "deleted":
-            self._on_deleted(str(event.payload.get("sessionId")))
+        known = any_event(event)
+        match known:
+            case PermissionUpdatedEvent():
+                self._on_permission(event)
+            case SessionUpdatedEvent(payload=payload):
+                if payload.get("status") == "deleted":
+                    self._on_deleted(str(payload.get("sessionId")))
+            case DiagnosticEvent(payload=diagnostic):
+                if diagnostic.get("code") == ApprovalMismatchEvent.type:
+                    self._on_mismatch(diagnostic.get("data"))
+            case UnknownEvent():
+                if known.type == ELICITATION_UPDATED:
+                    self._on_elicitation(event)
+            case AgentUpdatedEvent() | AgentRemovedEvent() | InstallProgressEvent():
+                pass  # about no request
+            case SessionEvent():
+                pass  # of a session, whose requests are reported to the host
+            case _:
+                assert_never(known)
 
     def _on_permission(self, event: Event) -> None:
         payload: Any = event.payload
@@ -260,12 +322,27 @@ class DecisionRecorder:
         if row is not None and "decidedBy" in ours(event):
             self._decide(resolved(replace(row, id=self._next_id()), None, event))
 
+    def _on_mismatch(self, data: Any) -> None:
+        """Note what an agent did after an approval; the log of its session has it, too."""
+        if not isinstance(data, Mapping) or not isinstance(data.get("requestId"), str):
+            return
+        request_id, found = data["requestId"], differences_of(data)
+        entry = self._recent.get(request_id)
+        if entry is None:  # older than what is kept in memory
+            self._mismatches[request_id] = found
+            self._has_unwritten.set()
+            return
+        self._recent[request_id] = changed = mismatched(entry, found)
+        self._queue(changed)
+
     def _on_deleted(self, session_id: str) -> None:
         """Keep who decided, not what was requested."""
         for entries in (self._unwritten, self._recent):
             for request_id, (decision, key) in entries.items():
                 if decision.session_id == session_id:
-                    entries[request_id] = IndexEntry(replace(decision, request=None), key)
+                    blank = replace(decision, request=None, mismatch=UNSET)
+                    entries[request_id] = IndexEntry(blank, key)
+                    self._mismatches.pop(request_id, None)
         self._progress.pop(session_id, None)
 
     # ---- the index -----------------------------------------------------------------------------
@@ -346,13 +423,17 @@ class DecisionRecorder:
         async with self._writing:
             entries, self._unwritten = self._unwritten, {}
             progress, self._progress = self._progress, {}
-            if not entries and not progress:
+            mismatches, self._mismatches = self._mismatches, {}
+            if not entries and not progress and not mismatches:
                 return
             try:
+                if mismatches:
+                    await self._index.record_mismatches(mismatches)
                 await self._index.record([*entries.values()], progress)
             except BaseException:
                 self._unwritten = {**entries, **self._unwritten}
                 self._progress = {**progress, **self._progress}
+                self._mismatches = {**mismatches, **self._mismatches}
                 raise
 
     async def _catch_up(self, position: IndexPosition) -> None:
@@ -363,6 +444,9 @@ class DecisionRecorder:
                 continue
             try:
                 await self._catch_up_session(meta, after)
+            except LogDamaged as error:  # the log reports it
+                self._unreadable.add(meta.session_id)
+                logger.warning("a log is damaged", extra={"reason": error.reason})
             except (DatabaseFailed, StorageFailed):
                 raise
             except Exception:  # one unreadable log must not cost the others
@@ -386,6 +470,7 @@ class DecisionRecorder:
         self._on_stored(
             name for name, entry in found.entries.items() if entry.decision.state != "pending"
         )
+        self._mismatches.update(found.mismatches)
         if not found.has_pending:
             self._progress[meta.session_id] = max(last, meta.last_seq)
 

@@ -56,8 +56,8 @@ from quarterdeck.errors import (
     AcpError,
     RequestRejected,
 )
-from quarterdeck.host import Ask, Decided, Host, PermissionRequest, Verdict
-from quarterdeck.policy import Policy, decide
+from quarterdeck.host import Ask, Decided, Host, PermissionRequest, Verdict, call_of
+from quarterdeck.policy import PermissionPolicy, Policy, decide
 from quarterdeck.protocol import ERROR_CODES, Event, ToolCallFacts
 from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.runner.actor import Actor, not_found
@@ -73,6 +73,7 @@ from quarterdeck.runner.permissions.card import (
     sent_outcome,
     withdrawn_error,
 )
+from quarterdeck.runner.permissions.context_policies import ContextPolicies
 from quarterdeck.runner.permissions.decision_index import (
     DecidedBy,
     DecisionIndex,
@@ -95,8 +96,15 @@ _NOTHING_ALLOWED: Final = (
 class PermissionInbox:
     """All requests of all sessions, and their decisions."""
 
-    def __init__(self, index: DecisionIndex, policy: Policy, refusals: UnstoredRefusals) -> None:
+    def __init__(
+        self,
+        index: DecisionIndex,
+        policy: Policy,
+        context_policies: ContextPolicies,
+        refusals: UnstoredRefusals,
+    ) -> None:
         self.policy = policy
+        self._context_policies = context_policies
         self._index = index
         self._refusals = refusals
         self._started_host: Host | None = None
@@ -108,6 +116,7 @@ class PermissionInbox:
         """Serve a host whose hook is `examine`; bring the index up to date with its log."""
         self._started_host = host
         self._decisions = DecisionRecorder(self._index, host, self._refusals.remove)
+        await self._context_policies.load()
         await self._decisions.start(tasks)
         tasks.start_soon(self._expire)
 
@@ -124,7 +133,7 @@ class PermissionInbox:
         try:
             inspected = inspect_request(
                 request,
-                facts,
+                call_of(request, facts),
                 requested_at=now(),
                 expires_at=None if expiry is None else iso_seconds(time.time() + expiry),
             )
@@ -157,6 +166,25 @@ class PermissionInbox:
     def set_policy(self, policy: Policy) -> None:
         """Decide by other rules from now on, also what waits already."""
         self.policy = policy
+        self._decide_pending()
+
+    async def set_context_policy(
+        self, session_id: str, policy: PermissionPolicy, actor: Actor
+    ) -> None:
+        """Decide the requests of a session by a context policy as well, also what waits already.
+
+        Raises:
+            DatabaseFailed: if it cannot be stored: then it does not decide.
+        """
+        with anyio.CancelScope(shield=True):
+            await self._context_policies.set(session_id, policy, actor.id)
+        self._decide_pending()
+
+    def forget_session(self, session_id: str) -> None:
+        """Drop the context policy of a session that is deleted."""
+        self._context_policies.forget(session_id)
+
+    def _decide_pending(self) -> None:
         for request in self._host.pending_permissions():
             inspected: InspectedRequest | None = request.hook_data
             decided = None if inspected is None else self._by_policy(inspected)
@@ -168,7 +196,8 @@ class PermissionInbox:
         card = inspected.card
         agent = None if card.agent is UNSET else card.agent
         try:
-            decided = decide(self.policy, inspected.call, workspace=card.cwd, agent=agent)
+            policy = self._context_policies.with_owner(self.policy, card.session_id)
+            decided = decide(policy, inspected.call, workspace=card.cwd, agent=agent)
         except Exception as error:  # noqa: BLE001 - what an agent sent, in any shape
             self._host.diagnose(
                 "error",
@@ -229,9 +258,8 @@ class PermissionInbox:
             return await self._decision(request_id, by, key)
         inspected: InspectedRequest | None = request.hook_data
         if inspected is None:  # the hook failed, so there is nothing to check against
-            inspected = inspect_request(
-                request, _tool_call_facts(request), requested_at=now(), expires_at=None
-            )
+            call = call_of(request, _tool_call_facts(request))
+            inspected = inspect_request(request, call, requested_at=now(), expires_at=None)
         if digest is not None and digest != inspected.card.digest:
             message = "the request has changed since it was shown; review it again"
             raise RequestRejected("stale", message, data={"digest": inspected.card.digest})

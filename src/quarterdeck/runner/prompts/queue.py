@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from quarterdeck.errors import (
     AcpError,
     DatabaseFailed,
     EventInvalid,
+    LogDamaged,
     QuarterdeckError,
     RequestRejected,
     RpcError,
@@ -358,7 +360,7 @@ async def settle_left_prompts(storage: Storage, store: PromptStore) -> None:
 async def _settle(storage: Storage, store: PromptStore, row: PromptRow, after: int) -> None:
     seq: int | None = None
     ended: Mapping[str, Any] | None = None
-    async for event in _stored(storage, row.entry.session_id, after):
+    async for event in _readable(storage, row.entry.session_id, after):
         if seq is None and begins(event, row.entry.key):
             seq = event.seq
         elif seq is not None and event.type == "prompt-finished":
@@ -391,6 +393,13 @@ def outcome_of(
         facts = PromptError(code="acpjs/agent-error", message=str(failure.get("message")))
         return "failed", reason, facts
     return "cancelled" if reason == "cancelled" else "done", reason, None
+
+
+async def _readable(storage: Storage, session_id: str, after: int) -> AsyncIterator[Event]:
+    """Iterate over the events of a log up to the first that is damaged."""
+    with suppress(LogDamaged):  # the log reports it
+        async for event in _stored(storage, session_id, after):
+            yield event
 
 
 async def _stored(storage: Storage, session_id: str, after: int) -> AsyncIterator[Event]:

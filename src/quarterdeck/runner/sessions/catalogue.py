@@ -11,7 +11,7 @@ list is requested and there are new events, and nothing is read at the start.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -24,12 +24,14 @@ from quarterdeck.protocol import Event, SessionSnapshotWire, SessionStatus, deco
 from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.runner.actor import not_found
 from quarterdeck.storage import SessionMeta, Storage
+from quarterdeck.storage.group_commit import PageRequest, ThreadedStorage
 
 logger = logging.getLogger(__name__)
 
 LONGEST: Final = 120  # characters of a title
 MOST: Final = 256  # events that are looked through for a first prompt
 PAGE: Final = 16
+MANY: Final = 100  # sessions that are read at once: some milliseconds
 _JOINERS: Final = "\u200c\u200d"  # not printable, but parts of words and of pictures
 
 
@@ -68,32 +70,55 @@ class SessionTitles:
         if not changed:
             return
         async with self._lock:
-            for session_id, seq in changed:
-                if self.get(session_id).seq == seq:
-                    continue
-                try:
-                    self._known[session_id] = await self._look(session_id, seq)
-                except QuarterdeckError as error:  # a list without it is better than none
-                    logger.warning("a session could not be read", extra={"reason": str(error)})
+            for start in range(0, len(changed), MANY):
+                await self._learn(changed[start : start + MANY])
 
-    async def _look(self, session_id: str, seq: int) -> SessionTitle:
+    async def _learn(self, changed: Sequence[tuple[str, int]]) -> None:
+        pages = await self._prefetch(changed) if len(changed) > 1 else {}
+        for session_id, seq in changed:
+            if self.get(session_id).seq == seq:
+                continue
+            try:
+                self._known[session_id] = await self._look(session_id, seq, pages)
+            except QuarterdeckError as error:  # a list without it is better than none
+                logger.warning("a session could not be read", extra={"reason": str(error)})
+
+    async def _prefetch(self, changed: Sequence[tuple[str, int]]) -> dict[PageRequest, list[bytes]]:
+        """Read both ends of many logs at once: a job of a thread for each takes much longer."""
+        if not isinstance(self._storage, ThreadedStorage):
+            return {}
+        wanted = [(name, seq - 1, 1) for name, seq in changed]
+        wanted += [(name, 0, PAGE) for name, _ in changed if not self.get(name).is_settled]
+        pages = await self._storage.read_many(wanted)
+        return {request: page for request, page in zip(wanted, pages, strict=True) if page}
+
+    async def _read(
+        self, request: PageRequest, pages: Mapping[PageRequest, list[bytes]]
+    ) -> list[bytes]:
+        return pages.get(request) or await self._storage.read(*request)
+
+    async def _look(
+        self, session_id: str, seq: int, pages: Mapping[PageRequest, list[bytes]]
+    ) -> SessionTitle:
         known = self.get(session_id)
         if not known.is_settled:
-            words, is_settled, first_at = await self._beginning(session_id)
+            words, is_settled, first_at = await self._beginning(session_id, pages)
             known = replace(known, title=title_of(words), is_settled=is_settled, first_at=first_at)
-        page = await self._storage.read(session_id, seq - 1, 1)
+        page = await self._read((session_id, seq - 1, 1), pages)
         last_at = next(map(_time_of, _decoded(page)), None)
         # What is not stored yet is looked for again.
         return replace(known, seq=seq if page else known.seq, last_at=last_at or known.last_at)
 
-    async def _beginning(self, session_id: str) -> tuple[str, bool, str | None]:
+    async def _beginning(
+        self, session_id: str, pages: Mapping[PageRequest, list[bytes]]
+    ) -> tuple[str, bool, str | None]:
         """Return the first words of a user, whether they are all, and when the session began."""
         words, after, looked, first_at = "", 0, 0, None
         while looked < MOST:
-            page = await self._storage.read(session_id, after, PAGE)
-            events = _decoded(page)
-            first_at = first_at or next(map(_time_of, events), None)
-            for event in events:
+            page = await self._read((session_id, after, PAGE), pages)
+            last = 0
+            for event in _decoded(page):  # no more of them than are needed
+                last, first_at = event.seq, first_at or _time_of(event)
                 if event.type == "user-message-chunk":
                     words += _text_of(event.payload)
                 elif words.strip():
@@ -101,7 +126,7 @@ class SessionTitles:
             looked += len(page)
             if len(page) < PAGE:
                 return words, False, first_at
-            after = max(after + len(page), events[-1].seq if events else 0)
+            after = max(after + len(page), last)
         return words, True, first_at
 
 
@@ -114,14 +139,12 @@ def title_of(words: str) -> str | None:
     return (line if len(line) <= LONGEST else line[: LONGEST - 1].rstrip() + "…") or None
 
 
-def _decoded(page: list[bytes]) -> list[Event]:
-    events = []
+def _decoded(page: list[bytes]) -> Iterator[Event]:
     for data in page:
         try:
-            events.append(decode_event(data))
+            yield decode_event(data)
         except EventInvalid:
             continue  # damaged; reported when the session is read
-    return events
 
 
 def _text_of(payload: Any) -> str:

@@ -27,8 +27,14 @@ from typing import Any, Final, assert_never
 import anyio
 from msgspec import UNSET
 
-from quarterdeck.agents import KnownAgents
-from quarterdeck.errors import AcpError, DatabaseFailed, RequestRejected, RpcError, StorageFailed
+from quarterdeck.errors import (
+    AcpError,
+    DatabaseFailed,
+    LogDamaged,
+    RequestRejected,
+    RpcError,
+    StorageFailed,
+)
 from quarterdeck.host import Host, resolve_agent_definition
 from quarterdeck.protocol import (
     ERROR_CODES,
@@ -39,9 +45,11 @@ from quarterdeck.protocol import (
     SessionSnapshotWire,
 )
 from quarterdeck.runner.agent_definitions import Definitions
+from quarterdeck.runner.confinement import AgentConfinement
 from quarterdeck.runner.prompts.store import QueueChanges
 from quarterdeck.runner.sessions.catalogue import SessionCatalogue, SessionOverview
 from quarterdeck.runner.store import RunnerStore
+from quarterdeck.storage import Storage
 from quarterdeck.wire import IndependentTasks
 
 logger = logging.getLogger(__name__)
@@ -95,19 +103,21 @@ class SessionManager:
         self,
         host: Host,
         store: RunnerStore,
-        known: KnownAgents,
+        confinement: AgentConfinement,
         condition: HostCondition,
         catalogue: SessionCatalogue,
         changes: QueueChanges,
     ) -> None:
-        self.known = known
+        self.known = known = confinement.known
         self._catalogue = catalogue
         self._changes = changes
         self._store = store
         self._host = host
         self._definitions = Definitions(host, store.definitions, known)
         self._condition = condition
+        self._confinement = confinement
         self._names: dict[str, str] = {}  # definition ids by agent ids
+        self._workspaces: dict[str, str] = {}  # of sandboxed agents, by agent ids
         self._shared: dict[str, _Shared] = {}
         self._uses: dict[str, int] = {}  # how often each agent was needed
         self._leaving: dict[str, str] = {}  # definition ids of agents that are being stopped
@@ -132,8 +142,8 @@ class SessionManager:
 
     # ---- agents --------------------------------------------------------------------------------
 
-    async def start_agent(self, name: str) -> AgentSnapshotWire:
-        """Return the agent of a name, started if it does not run.
+    async def start_agent(self, name: str, workspace: str | None = None) -> AgentSnapshotWire:
+        """Return the agent of a name, started if it does not run; a sandboxed one per workspace.
 
         Raises:
             RequestRejected: if there is no such name.
@@ -141,9 +151,17 @@ class SessionManager:
         """
         definition = self._definitions.get(name)
         agent: AgentSnapshotWire = await self.once(
-            f"agent {name}", lambda: self._running(name, definition)
+            f"agent {name} in {workspace}", lambda: self._running(name, definition, workspace)
         )
         return agent
+
+    async def agent_for(self, agent_id: str, cwd: str) -> str:
+        """Return the process for a session in a folder: another one if that must be sandboxed."""
+        name = self._names.get(agent_id)
+        workspace = self._confinement.workspace(name, cwd)
+        if name is None or workspace == self._workspaces.get(agent_id):
+            return agent_id
+        return (await self.start_agent(name, workspace)).agent_id
 
     async def register_agent(
         self, definition: Mapping[str, Any] | AgentDefinition
@@ -176,6 +194,7 @@ class SessionManager:
     async def dispose_agent(self, agent_id: str) -> None:
         await self._host.dispose_agent(agent_id)
         self._names.pop(agent_id, None)
+        self._workspaces.pop(agent_id, None)
         self._uses.pop(agent_id, None)
 
     # ---- idle agents ---------------------------------------------------------------------------
@@ -205,15 +224,20 @@ class SessionManager:
             del self._leaving[agent_id]
             self._condition.notify()
 
-    async def _running(self, name: str, definition: AgentDefinition) -> AgentSnapshotWire:
+    async def _running(
+        self, name: str, definition: AgentDefinition, workspace: str | None
+    ) -> AgentSnapshotWire:
         await self._condition.wait_for(lambda: name not in self._leaving.values())
-        for agent_id in [each for each, of in self._names.items() if of == name]:
+        running = [each for each, of in self._names.items() if of == name]
+        for agent_id in [each for each in running if self._workspaces.get(each) == workspace]:
             agent = await self._settled_agent(agent_id)
             if agent is not None and agent.status == "ready":
                 self._uses[agent_id] = self.uses(agent_id) + 1
                 return agent
             await self.dispose_agent(agent_id)
-        agent = await self._spawned(definition)
+        agent = await self._spawned(self._confinement.for_workspace(definition, workspace))
+        if workspace is not None:
+            self._workspaces[agent.agent_id] = workspace
         await self._definitions.note(definition)
         return agent
 
@@ -308,7 +332,8 @@ class SessionManager:
                 f"the agent of session {session_id} is unknown; name one when you load the session"
             )
             raise RequestRejected("not-startable", message)
-        agent = await self.start_agent(name)
+        workspace = self._confinement.workspace(name, session.cwd)
+        agent = await self.start_agent(name, workspace)
         try:
             await self._reopen(agent, session_id, name)
         except AcpError as error:
@@ -317,7 +342,7 @@ class SessionManager:
             # Sessions report the end of their agent first; its own status follows a moment later.
             with anyio.move_on_after(GONE_SECONDS):
                 await self._condition.wait_for(lambda: not self._is_ready(agent.agent_id))
-            await self._reopen(await self.start_agent(name), session_id, name)
+            await self._reopen(await self.start_agent(name, workspace), session_id, name)
 
     def _is_ready(self, agent_id: str) -> bool:
         agent = self._host.get_agent(agent_id)
@@ -424,7 +449,7 @@ class SessionManager:
         metas = await storage.sessions()
         deleted = {meta.session_id for meta in metas if meta.lifecycle == "deleted"}
         for session_id in deleted:
-            if await storage.read(session_id, 0, 1):
+            if await _has_events(storage, session_id):
                 await storage.delete_events(session_id)
         left = deleted & await self._store.sessions()
         if left:
@@ -476,3 +501,10 @@ def _again(failure: Exception) -> Exception:
         facts = {"data": failure.data, "retryable": failure.retryable}
         return AcpError(failure.code, failure.message, **facts)
     return failure
+
+
+async def _has_events(storage: Storage, session_id: str) -> bool:
+    try:
+        return bool(await storage.read(session_id, 0, 1))
+    except LogDamaged:
+        return True

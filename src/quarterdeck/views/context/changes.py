@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from difflib import SequenceMatcher
 from typing import Final, NamedTuple
 
 from quarterdeck.policy import git_parts, read_command, unwrapped
@@ -23,6 +22,7 @@ from quarterdeck.views.context.types import (
     GitPush,
     GitStash,
 )
+from quarterdeck.views.line_diff import hunks_of
 
 # Each matches within one line: an output may be long, and hostile.
 _COMMITTED: Final = re.compile(
@@ -123,9 +123,6 @@ _READERS: Final[Mapping[str, Callable[[Sequence[str], str], Iterator[GitOperatio
 }
 
 
-_CONTEXT: Final = 3
-_MOST_LINES: Final = 2_000  # that are compared line by line; more are replaced as a whole
-_NO_NEWLINE: Final = "\\ No newline at end of file\n"
 _LANGUAGES: Final = {
     "c": "c", "cc": "cpp", "cpp": "cpp", "cs": "csharp", "css": "css", "go": "go", "h": "c",
     "html": "html", "java": "java", "js": "javascript", "json": "json", "jsx": "javascript",
@@ -161,78 +158,17 @@ def changed(
         change_type = "deleted"
     elif not old:
         change_type = "created"
-    before, after = _lines(old or ""), _lines(new)
-    diff, added, removed = [], 0, 0
-    for hunk in _hunks(before, after):
-        for line in hunk:
-            added += line[0] == "+"
-            removed += line[0] == "-"
-            diff.append(line if line.endswith("\n") else f"{line}\n{_NO_NEWLINE}")
+    diff: list[str] = []
+    added = removed = 0
+    for hunk in hunks_of(old, new):
+        diff.append(hunk.header)
+        diff += hunk.lines
+        added += sum(line[0] == "+" for line in hunk.lines)
+        removed += sum(line[0] == "-" for line in hunk.lines)
     name = (name or path).lstrip("/")
     header = (
         f"--- {'/dev/null' if change_type == 'created' else f'a/{name}'}\n"
         f"+++ {'/dev/null' if change_type == 'deleted' else f'b/{name}'}\n"
     )
-    return Change(path, change_type, header + "".join(diff) if diff else "", added, removed)
-
-
-def _lines(text: str) -> list[str]:
-    """Split at line feeds only: other separators are part of a line, in a diff."""
-    *lines, rest = text.split("\n")
-    return [line + "\n" for line in lines] + ([rest] if rest else [])
-
-
-def _hunks(before: Sequence[str], after: Sequence[str]) -> Iterator[list[str]]:
-    matcher = SequenceMatcher[str](None, "", "")
-    start, end = _common_ends(before, after)
-    old, new = before[start : len(before) - end], after[start : len(after) - end]
-    if not old and not new:
-        return
-    if max(len(old), len(new)) <= _MOST_LINES:
-        codes = SequenceMatcher(None, old, new).get_opcodes()
-    else:
-        codes = [("replace", 0, len(old), 0, len(new))]
-    whole = [(tag, i + start, j + start, k + start, m + start) for tag, i, j, k, m in codes]
-    first, last = (
-        (0, start, 0, start),
-        (len(before) - end, len(before), len(after) - end, len(after)),
-    )
-    matcher.opcodes = [  # type: ignore[attr-defined]
-        *([("equal", *first)] if start else []),
-        *whole,
-        *([("equal", *last)] if end else []),
-    ]
-    for group in matcher.get_grouped_opcodes(_CONTEXT):
-        yield _hunk(group, before, after)
-
-
-def _hunk(
-    group: Sequence[tuple[str, int, int, int, int]], before: Sequence[str], after: Sequence[str]
-) -> list[str]:
-    old = _range(group[0][1], group[-1][2])
-    new = _range(group[0][3], group[-1][4])
-    lines = [f"@@ -{old} +{new} @@\n"]
-    for tag, i, j, k, m in group:
-        if tag == "equal":
-            lines += [" " + line for line in before[i:j]]
-        else:
-            lines += ["-" + line for line in before[i:j]]
-            lines += ["+" + line for line in after[k:m]]
-    return lines
-
-
-def _range(start: int, stop: int) -> str:
-    length = stop - start
-    first = start + 1 if length else start  # an empty range is named by the line before it
-    return f"{first}" if length == 1 else f"{first},{length}"
-
-
-def _common_ends(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
-    shorter = min(len(before), len(after))
-    start = 0
-    while start < shorter and before[start] == after[start]:
-        start += 1
-    end = 0
-    while end < shorter - start and before[-1 - end] == after[-1 - end]:
-        end += 1
-    return start, end
+    text = header + "\n".join(diff) + "\n" if diff else ""
+    return Change(path, change_type, text, added, removed)

@@ -28,6 +28,7 @@ from quarterdeck.protocol import (
     AgentMessageChunkEvent,
     AgentThoughtChunkEvent,
     AnyEvent,
+    ApprovalMismatchEvent,
     AvailableCommandsUpdateEvent,
     ConfigOptionsUpdateEvent,
     CurrentModeUpdateEvent,
@@ -87,6 +88,7 @@ _ProgressEvent: TypeAlias = (
 _RequestEvent: TypeAlias = (
     PermissionRequestCreatedEvent
     | PermissionRequestResolvedEvent
+    | ApprovalMismatchEvent
     | TerminalOutputEvent
     | UnrecognizedUpdateEvent
 )
@@ -193,6 +195,8 @@ class ContextProjector:
                 return ContextProjector._permission_created
             case PermissionRequestResolvedEvent():
                 return ContextProjector._permission_resolved
+            case ApprovalMismatchEvent():
+                return ContextProjector._approval_mismatch
             case TerminalOutputEvent():
                 return ContextProjector._terminal_output
             case UnrecognizedUpdateEvent():
@@ -307,6 +311,9 @@ class ContextProjector:
     def _permission_resolved(self, event: Event) -> None:
         self._approvals.resolved(event.payload)
         self._lifecycle.update_status("permission was decided")
+
+    def _approval_mismatch(self, event: Event) -> None:
+        self._approvals.mismatched(event.payload)
 
     # ---- settings and usage --------------------------------------------------------------------
 

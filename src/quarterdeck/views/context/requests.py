@@ -134,6 +134,16 @@ class ApprovalProjector:
             option_kind=kind,
         )
 
+    def mismatched(self, payload: dict[str, Any]) -> None:
+        """Report a call that is not what was shown: a warning, and the details."""
+        self._numbering.emit(
+            NotificationEvent,
+            level="warning",
+            title="Not what was approved",
+            message=_difference(payload.get("differences")),
+        )
+        self._numbering.custom("approval-mismatch", payload, namespace="quarterdeck")
+
     def end_all(self, reason: str) -> None:
         """Resolve the requests that can no longer be answered."""
         for pending in self._pending.values():
@@ -146,6 +156,13 @@ class ApprovalProjector:
                 reason=reason,
             )
         self._pending.clear()
+
+
+def _difference(differences: object) -> str:
+    """Describe the first difference between what was shown and what was done."""
+    first = next(iter(objects(differences)), {})
+    shown, done = (", ".join(map(str, first.get(key) or ["nothing"])) for key in ("shown", "done"))
+    return f"The agent did something else than what was approved. Shown: {shown}. Done: {done}."
 
 
 def _kind(pending: PendingApproval | None, option_id: object) -> str | None:

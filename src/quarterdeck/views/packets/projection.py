@@ -7,6 +7,7 @@
     tool-call, tool-call-update    tool_call_start if it is new, tool_call_progress if it is not
                                    or has begun; then artifact_created
     permission-request-created     tool_call_start if the call is new; approval_requested
+    approval-mismatch              tool_call_progress, with the mismatch in its _meta
     plan                           agent_plan_update
     current-mode-update            current_mode_update
     usage-update                   context_usage
@@ -29,6 +30,7 @@ from quarterdeck.protocol import (
     AgentMessageChunkEvent,
     AgentThoughtChunkEvent,
     AnyEvent,
+    ApprovalMismatchEvent,
     AvailableCommandsUpdateEvent,
     ConfigOptionsUpdateEvent,
     CurrentModeUpdateEvent,
@@ -109,7 +111,8 @@ class PacketDrafts:
 Style: TypeAlias = Literal["plain", "tagged"]
 
 _PacketEvent: TypeAlias = (
-    PlanEvent
+    ApprovalMismatchEvent
+    | PlanEvent
     | CurrentModeUpdateEvent
     | UsageUpdateEvent
     | PromptFinishedEvent
@@ -182,6 +185,8 @@ class Projection:
         match event:
             case PlanEvent():
                 return Projection._plan
+            case ApprovalMismatchEvent():
+                return Projection._mismatch
             case CurrentModeUpdateEvent():
                 return Projection._mode
             case UsageUpdateEvent():
@@ -363,6 +368,14 @@ class Projection:
         if session is not None and isinstance(terminal, str) and isinstance(delta, str) and delta:
             self._calls.terminals.extend((session, terminal), delta)
         return []
+
+    def _mismatch(self, event: Event, payload: Json) -> list[Packet]:
+        call_id = payload.get("toolCallId")
+        session = event.session_id or self.session_id
+        call = self._calls.find(session, call_id) if isinstance(call_id, str) else None
+        if call is None:
+            return []
+        return [self._progress(call, event, {"quarterdeck": {"approvalMismatch": payload}})]
 
     def _draft(self, event: Event, payload: Json) -> list[Packet]:
         return self._drafts.packets(payload, self.session_id, builders.iso_time(event.ts))

@@ -14,7 +14,7 @@ from typing import Annotated
 from anyio import to_thread
 from msgspec import Meta, Struct
 
-from quarterdeck.agent.builtin.files import to_tool_error
+from quarterdeck.agent.builtin.files import Files, to_tool_error
 from quarterdeck.agent.builtin.tools.base import (
     Action,
     Outcome,
@@ -82,7 +82,7 @@ async def _prepare_list(given: ListArguments, scope: ToolScope) -> Action:
     path = scope.files.absolute(given.path)
 
     async def run(_progress: Progress) -> Outcome:
-        names = await to_thread.run_sync(_names, path, scope.files.roots, abandon_on_cancel=True)
+        names = await to_thread.run_sync(_names, path, scope.files, abandon_on_cancel=True)
         shown = names[:_ENTRIES]
         if len(names) > _ENTRIES:
             shown.append(f"[{len(names) - _ENTRIES} more]")
@@ -91,8 +91,8 @@ async def _prepare_list(given: ListArguments, scope: ToolScope) -> Action:
     return Action(f"List {_brief(path, scope)}", run, locations=({"path": path},))
 
 
-def _names(path: str, roots: tuple[str, ...]) -> list[str]:
-    with folder(path, roots) as fd:
+def _names(path: str, files: Files) -> list[str]:
+    with folder(path, files) as fd:
         here = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=fd)
         try:
             names = os.listdir(here)  # noqa: PTH208 - of a folder that is open
@@ -112,9 +112,9 @@ def _mark(name: str, folder_fd: int) -> str:
 class folder:  # noqa: N801 - used like the function it wraps
     """Open a folder beneath the roots; errors become `ToolFailed`."""
 
-    def __init__(self, path: str, roots: tuple[str, ...]) -> None:
+    def __init__(self, path: str, files: Files) -> None:
         self._path = path
-        self._opened = open_folder(path, roots)
+        self._opened = open_folder(path, files.roots, files.hidden)
 
     def __enter__(self) -> int:
         try:

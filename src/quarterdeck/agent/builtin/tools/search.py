@@ -88,12 +88,13 @@ def _outcome(lines: list[str], locations: list[dict[str, Any]], *, cut: bool) ->
 
 
 async def _search(path: str, scope: ToolScope, job: dict[str, Any]) -> dict[str, Any]:
-    with folder(path, scope.files.roots) as fd:
+    hidden = sorted(scope.files.hidden.everything())
+    with folder(path, scope.files) as fd:
         command = [sys.executable, "-I", "-S", _PROGRAM, str(fd), encode_json(job).decode()]
         with anyio.move_on_after(_SECONDS):
             done = await anyio.run_process(
                 command,
-                stdin=subprocess.DEVNULL,
+                input=encode_json(hidden),
                 stderr=subprocess.DEVNULL,
                 check=False,
                 pass_fds=(fd,),

@@ -5,7 +5,8 @@ cannot. It gets the folder as an open descriptor and follows no links beneath it
 
     python -I -S search_program.py DESCRIPTOR JOB
 
-JOB is JSON: `verb`, `pattern`, `glob`, `ignore_case`, `limit`. The result is JSON on one line.
+JOB is JSON: `verb`, `pattern`, `glob`, `ignore_case`, `limit`. On standard input is a JSON list of
+the device and inode of files and folders to leave out. The result is JSON on one line.
 Standard library only.
 """
 
@@ -16,7 +17,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 SKIPPED = {".git", ".hg", ".svn", ".venv", "__pycache__", "node_modules", ".mypy_cache", ".tox"}
@@ -57,19 +58,34 @@ def matcher(pattern: str) -> re.Pattern[str]:
     return re.compile(anywhere + glob_expression(pattern), re.DOTALL)
 
 
-def files(folder: int, wanted: re.Pattern[str] | None) -> Iterator[tuple[str, str, int]]:
+def files(
+    folder: int, wanted: re.Pattern[str] | None, hidden: Collection[tuple[int, int]] = ()
+) -> Iterator[tuple[str, str, int]]:
     """Yield each file's path beneath the folder, its name, and the descriptor of its folder."""
     for where, folders, names, fd in os.fwalk(".", dir_fd=folder):
-        folders[:] = sorted(name for name in folders if name not in SKIPPED)
+        folders[:] = sorted(
+            name for name in folders if name not in SKIPPED and not is_hidden(name, fd, hidden)
+        )
         prefix = "" if where == "." else where[2:] + "/"
         for name in sorted(names):
-            if wanted is None or wanted.fullmatch(prefix + name):
+            is_wanted = wanted is None or wanted.fullmatch(prefix + name)
+            if is_wanted and not is_hidden(name, fd, hidden):
                 yield prefix + name, name, fd
+
+
+def is_hidden(name: str, fd: int, hidden: Collection[tuple[int, int]]) -> bool:
+    if not hidden:
+        return False
+    try:
+        status = os.stat(name, dir_fd=fd)
+    except OSError:  # deleted meanwhile, or a link that leads nowhere
+        return False
+    return (status.st_dev, status.st_ino) in hidden
 
 
 def find_names(folder: int, job: dict[str, Any]) -> tuple[list[str], bool]:
     found: list[str] = []
-    for path, _, _ in files(folder, matcher(job["pattern"])):
+    for path, _, _ in files(folder, matcher(job["pattern"]), job.get("hidden", ())):
         if len(found) == job["limit"]:
             return found, True
         found.append(path)
@@ -80,7 +96,7 @@ def find_lines(folder: int, job: dict[str, Any]) -> tuple[list[Any], bool]:
     expression = re.compile(job["pattern"], re.IGNORECASE if job["ignore_case"] else 0)
     wanted = matcher(job["glob"]) if job["glob"] else None
     found: list[Any] = []
-    for path, name, fd in files(folder, wanted):
+    for path, name, fd in files(folder, wanted, job.get("hidden", ())):
         for number, line in enumerate(read_text(name, fd).split("\n"), 1):
             if expression.search(line):
                 if len(found) == job["limit"]:
@@ -105,6 +121,7 @@ def read_text(name: str, fd: int) -> str:
 
 def main(arguments: list[str]) -> None:
     job = json.loads(arguments[1])
+    job["hidden"] = {(device, inode) for device, inode in json.loads(sys.stdin.read() or "[]")}
     verbs = {"glob": find_names, "grep": find_lines}
     try:
         found, is_cut = verbs[job["verb"]](int(arguments[0]), job)

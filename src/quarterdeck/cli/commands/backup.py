@@ -1,0 +1,35 @@
+"""`quarterdeck backup`: write a backup, also while the hub runs."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+
+from quarterdeck.cli.arguments import Parser, add_home, add_json
+
+
+def parser() -> Parser:
+    parser = Parser(
+        "backup",
+        "Write a backup of sessions, prompts, decisions and devices to one file. It is checked, and"
+        " appears under its name only when it is complete.",
+        (
+            ("quarterdeck backup /mnt/backups", "a file in this folder, named after the time"),
+            ("quarterdeck backup quarterdeck.tar", "a file of this name, which must not exist"),
+        ),
+        "A backup contains prompts, file contents and the keys of the hub: keep it private. It does"
+        " not contain hub.toml.",
+    )
+    parser.add_argument(
+        "target", type=Path, metavar="FILE|DIR", help="file to write, or folder for a new file"
+    )
+    add_home(parser)
+    add_json(parser, '{"path", "format", "version", "createdAt", "sessions", "events", "files"}')
+    return parser
+
+
+def load() -> Callable[[Namespace], int]:
+    from quarterdeck.cli.maintenance import back_up
+
+    return back_up

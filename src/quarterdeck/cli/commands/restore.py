@@ -1,0 +1,29 @@
+"""`quarterdeck restore`: put a backup back."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+
+from quarterdeck.cli.arguments import Parser, add_home, add_json
+
+
+def parser() -> Parser:
+    parser = Parser(
+        "restore",
+        "Replace the data directory by a backup. The directory as it was is kept beside it.",
+        (("quarterdeck restore quarterdeck.tar", "the hub must be stopped"),),
+        "Devices that were revoked after the backup was written are paired again: revoke them"
+        " again. Readers of the log start over.",
+    )
+    parser.add_argument("source", type=Path, metavar="FILE", help="backup to put back")
+    add_home(parser)
+    add_json(parser, '{"home", "aside", "createdAt", "sessions", "events", "files"}')
+    return parser
+
+
+def load() -> Callable[[Namespace], int]:
+    from quarterdeck.cli.maintenance import restore
+
+    return restore

@@ -1,0 +1,82 @@
+"""Rules as a permission hook, for programs that hold a `Host`, and the policy of one session.
+
+`decide_by_rules(policy)` is a hook for `HostOptions.on_permission`: what a rule decides is never
+pending, so no subscriber can see it so or answer it first (see `permissions`). A runner has a hook
+of its own, which also makes cards and an audit.
+
+A session may have a policy, too (`Host.set_session_policy`): that of the Agent Context Protocol.
+Without a hook it decides alone. With one it can only deny: what the hook leaves to a person may be
+what a rule of the owner denies but could not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from quarterdeck.host.requests.links import links_of
+from quarterdeck.host.requests.permissions import (
+    Ask,
+    Decided,
+    OnPermission,
+    PermissionRequest,
+    Verdict,
+)
+from quarterdeck.policy import Call, Policy, decide, read_call
+from quarterdeck.protocol import ToolCallFacts
+
+
+def call_of(request: PermissionRequest, facts: ToolCallFacts) -> Call:
+    """Return the call of a request: all that its agent sent about it in this turn, with links."""
+    tool_call: Any = request.tool_call
+    call = read_call(
+        facts,
+        tool_call if isinstance(tool_call, Mapping) else {},
+        earlier=request.earlier,
+        open_calls=request.open_calls,
+    )
+    return call.with_links(links_of(call.named_paths, request.in_session.folders.cwd))
+
+
+def decide_by_rules(policy: Policy) -> OnPermission:
+    """Return a hook that decides by rules, and leaves everything else to people."""
+
+    def hook(request: PermissionRequest, facts: ToolCallFacts) -> Verdict:
+        return verdict_of(policy, request, facts)
+
+    return hook
+
+
+def verdict_of(policy: Policy, request: PermissionRequest, facts: ToolCallFacts) -> Verdict:
+    """Decide a request by rules. A rule allows once, never always."""
+    session = request.in_session
+    decision = decide(
+        policy,
+        call_of(request, facts),
+        workspace=session.folders.cwd,
+        agent=session.definition_id,
+    )
+    if decision.decision == "ask":
+        return Ask()
+    wanted = "allow_once" if decision.decision == "allow" else "reject_once"
+    option_id = _option(request.options, wanted)
+    by = {"kind": "policy", "rule": decision.rule or ""}
+    if option_id is not None:
+        outcome: dict[str, Any] = {"outcome": "selected", "optionId": option_id}
+    elif wanted == "allow_once":
+        return Ask()  # a person has to choose for how long
+    else:
+        outcome = {"outcome": "cancelled"}
+    outcome["_meta"] = {"quarterdeck": {"resolvedBy": "policy", "reason": decision.reason}}
+    return Decided(outcome=outcome, by=by)
+
+
+def _option(options: Any, kind: str) -> str | None:
+    """Return the option of a kind; None if there is none, or if its id is used twice."""
+    offered = [each for each in options or () if isinstance(each, Mapping)]
+    ids = [each.get("optionId") for each in offered]
+    for each in offered:
+        option_id = each.get("optionId")
+        if each.get("kind") == kind and isinstance(option_id, str) and ids.count(option_id) == 1:
+            return option_id
+    return None

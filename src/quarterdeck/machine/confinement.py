@@ -1,0 +1,381 @@
+"""Confinement: agents and their terminals start without access to the hub's folders and processes.
+
+    confinement = Confinement(hidden=HiddenFolders([home]), mode="on")
+    command = guarded_command(["agent"], start=confinement.start())
+    confinement.status()            # enforced or advisory, how, why, and what is not covered
+
+There are two ways, tried in this order with a real command, once per process:
+
+| way                | needs                                      | done by           |
+| ------------------ | ------------------------------------------ | ----------------- |
+| a mount namespace  | root, or user namespaces for any user      | `confine_program` |
+| bubblewrap         | `bwrap`, where that may do what we may not | `bwrap`           |
+
+With mode `on`, a machine that has neither starts agents unconfined and says so: the status is
+*advisory*. With `require`, the agent is not started. The status is also advisory if a service that
+the agent can reach would act for it outside: one that starts containers, or processes of the same
+user. docs/adr/0031-confinement.md has the reasons.
+
+A `WorkspaceSandbox` adds to this: the command writes only beneath its workspace, reaches only the
+hosts in a list, and has limits. It needs a mount namespace and Linux 5.12.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from quarterdeck.errors import ConfinementUnavailable
+from quarterdeck.machine.hidden import NOTHING_HIDDEN, HiddenFolders
+
+ConfineMode = Literal["on", "off", "require"]
+SandboxMode = Literal["off", "workspace"]
+
+_GUARD: Final = str(Path(__file__).with_name("guard_program.py"))
+_PROBE_SECONDS: Final = 10.0
+_FILE: Final = "file"
+_MIB: Final = 1 << 20
+
+_SERVICES: Final = {
+    "/run/docker.sock": "start containers, which see every folder",
+    "/run/podman/podman.sock": "start containers, which see every folder",
+    "/run/containerd/containerd.sock": "start containers, which see every folder",
+    "/var/snap/lxd/common/lxd/unix.socket": "start containers, which see every folder",
+    "/var/lib/lxd/unix.socket": "start containers, which see every folder",
+    "/var/lib/incus/unix.socket": "start containers, which see every folder",
+    "/run/libvirt/libvirt-sock": "start virtual machines, which see every disk",
+    "/run/systemd/private": "start processes outside",
+}
+_ROOT_SERVICES: Final = {"/run/dbus/system_bus_socket": "start processes outside"}
+_USER_SERVICES: Final = {
+    "docker.sock": "start containers, which see every folder",
+    "podman/podman.sock": "start containers, which see every folder",
+    "systemd/private": "start processes outside",
+    "bus": "start processes outside, with systemd-run --user",
+}
+
+
+class ConfinementStatus(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What keeps an agent from the hub's folders, sockets and processes on this machine."""
+
+    status: Literal["enforced", "advisory"]
+    how: str
+    """The mechanism; empty if there is none."""
+    reason: str
+    """A sentence: what is kept, or why not and what to do."""
+    limits: tuple[str, ...] = ()
+    """What is not covered, a sentence each."""
+
+
+class SandboxLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Limits of a workspace sandbox; 0 is none."""
+
+    processes: int = 4096
+    """With threads, of the whole sandbox."""
+    memory_mb: int = 16 * 1024
+    """Of each process: its private memory."""
+    file_size_mb: int = 8 * 1024
+    """Of each file that is written."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkspaceSandbox:
+    """Where a command may write, which hosts it may reach, and how much it may use."""
+
+    write: tuple[str, ...]
+    hosts: tuple[str, ...] = ()
+    """Names, `*.name` for all below it, each with an optional port; none: no network."""
+    limits: SandboxLimits = field(default_factory=SandboxLimits)
+
+    def options(self) -> Iterator[str]:
+        for folder in self.write:
+            yield f"--write={Path(folder).resolve()}"
+        yield f"--network={','.join(self.hosts) or 'none'}"
+        values = {
+            "processes": self.limits.processes,
+            "memory": self.limits.memory_mb * _MIB,
+            "file-size": self.limits.file_size_mb * _MIB,
+        }
+        yield from (f"--limit={name}:{value}" for name, value in values.items() if value > 0)
+
+
+@dataclass(frozen=True)
+class ConfinedStart:
+    """How to start a command: options of the guard, and a program in front of the command."""
+
+    options: tuple[str, ...] = ()
+    prefix: tuple[str, ...] = ()
+
+
+UNCONFINED: Final = ConfinedStart()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """What this machine can do; without a name, nothing."""
+
+    name: Literal["namespace", "bubblewrap"] | None
+    how: str = ""
+    reason: str = ""
+    limits: tuple[str, ...] = ()
+
+
+class Confinement:
+    """How the commands of agents are started on this machine.
+
+    Args:
+        hidden: what they must not see.
+        kept: files inside, which they may read.
+        mode: the default; each start may have its own.
+        environ: where services that would act for an agent are looked for.
+        way: what the machine can do; found by trying on first use.
+    """
+
+    def __init__(
+        self,
+        *,
+        hidden: HiddenFolders = NOTHING_HIDDEN,
+        kept: Sequence[str | Path] = (),
+        mode: ConfineMode = "on",
+        environ: Mapping[str, str] | None = None,
+        way: Way | None = None,
+    ) -> None:
+        self.hidden = hidden
+        self.mode = mode
+        self._kept = tuple(str(Path(path).resolve()) for path in kept)
+        self._environ = os.environ if environ is None else environ
+        self._way = way
+
+    @property
+    def way(self) -> Way:
+        return find_way() if self._way is None else self._way
+
+    def start(
+        self, mode: ConfineMode | None = None, sandbox: WorkspaceSandbox | None = None
+    ) -> ConfinedStart:
+        """Return how to start a command; it blocks for a moment when called first.
+
+        Raises:
+            ConfinementUnavailable: if the mode is `require`, or there is a sandbox, and this
+                machine cannot do it.
+        """
+        mode = mode or self.mode
+        if sandbox is not None and self.way.name != "namespace":
+            raise ConfinementUnavailable(_no_sandbox(self.way))
+        if mode == "off" and sandbox is None:
+            return UNCONFINED
+        if self.way.name is None or not (self.hidden or sandbox):
+            if mode == "require":
+                raise ConfinementUnavailable(self.way.reason or "no folder is hidden")
+            return UNCONFINED
+        if self.way.name == "bubblewrap":
+            return ConfinedStart(prefix=tuple(_bubblewrap(self.hidden.paths, self._kept)))
+        options = [f"--hide={path}" for path in self.hidden.paths]
+        options += [f"--keep={path}" for path in self._kept]
+        if sandbox is not None:
+            options += sandbox.options()
+        return ConfinedStart(options=tuple(options))
+
+    def status(
+        self, mode: ConfineMode | None = None, sandbox: WorkspaceSandbox | None = None
+    ) -> ConfinementStatus:
+        """Return what a start with these settings guarantees."""
+        mode = mode or self.mode
+        if mode == "off" and sandbox is None:
+            reason = (
+                'confine = "off": the agent can read the hub\'s token and answer its own requests;'
+                ' remove that line from hub.toml, or set it to "on"'
+            )
+            return ConfinementStatus(status="advisory", how="", reason=reason)
+        way = self.way
+        if way.name is None:
+            return ConfinementStatus(status="advisory", how="", reason=way.reason)
+        services = () if sandbox is not None else tuple(self._services())
+        if services:
+            paths = ", ".join(f'"{path}"' for path, _ in services)
+            reason = (
+                "confined, but a service would act for the agent outside:"
+                f" {'; '.join(f'{path} can {deed}' for path, deed in services)};"
+                f" to close this, add hide = [{paths}] to hub.toml"
+            )
+            return ConfinementStatus(
+                status="advisory", how=way.how, reason=reason, limits=way.limits
+            )
+        reason = "no access to the hub's data, configuration, sockets and processes"
+        if sandbox is not None:
+            network = ", ".join(sandbox.hosts) or "no host"
+            reason += f"; writes only in {', '.join(sandbox.write) or 'a private /tmp'};"
+            reason += f" reaches {network}"
+        return ConfinementStatus(status="enforced", how=way.how, reason=reason, limits=way.limits)
+
+    def _services(self) -> Iterator[tuple[str, str]]:
+        """Yield the services that this user can reach and that are not hidden."""
+        candidates = dict(_SERVICES)
+        if os.geteuid() == 0:
+            candidates |= _ROOT_SERVICES
+        if runtime := self._environ.get("XDG_RUNTIME_DIR"):
+            candidates |= {f"{runtime}/{name}": deed for name, deed in _USER_SERVICES.items()}
+        address = self._environ.get("DOCKER_HOST", "")
+        if address.startswith("unix://"):
+            candidates[address.removeprefix("unix://")] = _SERVICES["/run/docker.sock"]
+        for path, deed in candidates.items():
+            if _is_reachable(path) and not self.hidden.contains(path):
+                yield path, deed
+
+
+def _is_reachable(path: str) -> bool:
+    with suppress(OSError):
+        return stat.S_ISSOCK(os.stat(path).st_mode) and os.access(path, os.W_OK)  # noqa: PTH116
+    return False
+
+
+def _no_sandbox(way: Way) -> str:
+    if way.name is None:
+        return way.reason
+    return "bubblewrap alone cannot do this; allow user namespaces, or remove the sandbox setting"
+
+
+# ---- what this machine can do ------------------------------------------------------------------
+
+
+@cache
+def find_way() -> Way:
+    """Return what this machine can do, found by trying."""
+    return choose_way(sys.platform)
+
+
+def choose_way(platform: str) -> Way:
+    """Try each way of a platform."""
+    if platform != "linux":
+        reason = (
+            "this system has no way to confine a program: agents can read the hub's folders;"
+            " run the hub on Linux, or as another user than your agents' work"
+        )
+        return Way(name=None, reason=reason)
+    failure = _probe([sys.executable, "-I", "-S", _GUARD, "--hide={folder}", "{pid}", "0"])
+    if failure is None:
+        return Way(name="namespace", how=_namespace_words(), limits=_namespace_limits())
+    program = shutil.which("bwrap")
+    if program is not None and _probe([*_bubblewrap(["{folder}"], (), program)]) is None:
+        limit = (
+            "an agent can rename the folders above the hidden ones and put others in their place"
+        )
+        return Way(name="bubblewrap", how="bubblewrap", limits=(limit, _PRIVILEGES))
+    reason = (
+        f"this machine cannot confine agents ({failure}): they can read the hub's folders;"
+        f" {_advice()}"
+    )
+    return Way(name=None, reason=reason)
+
+
+_PRIVILEGES: Final = "sudo and other programs that change the user do not work in a confined agent"
+_SWAPPED: Final = (
+    "an agent can rename the folders above the hidden ones and put others in their place"
+)
+_SIGNALS: Final = (
+    "an agent can send signals to processes of the same user, the hub included; Linux 6.12 and"
+    " newer prevent this"
+)
+
+
+def _namespace_words() -> str:
+    abi = landlock_abi()
+    scope = f" and Landlock (ABI {abi})" if abi >= 6 else ""
+    return f"mount and user namespaces{scope}"
+
+
+def _namespace_limits() -> tuple[str, ...]:
+    limits = () if landlock_abi() >= 6 else (_SIGNALS,)
+    if os.geteuid() == 0:
+        rights = "an agent run by root cannot mount disks, load modules or use ports below 1024"
+        return (*limits, rights)
+    return (*limits, _PRIVILEGES)
+
+
+def landlock_abi() -> int:
+    """Return the version of Landlock's ABI; 0 without Landlock."""
+    return _landlock_abi()
+
+
+@cache
+def _landlock_abi() -> int:
+    if sys.platform != "linux":
+        return 0
+    import ctypes  # noqa: PLC0415 - there is no such call elsewhere
+
+    create_ruleset, version = 444, 1
+    answer = ctypes.CDLL(None).syscall(
+        ctypes.c_long(create_ruleset), None, ctypes.c_size_t(0), version
+    )
+    return max(int(answer), 0)
+
+
+def _advice() -> str:
+    with suppress(OSError):
+        setting = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
+        if setting.read_text().strip() == "1":
+            return (
+                "AppArmor restricts user namespaces here: allow them with"
+                " sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0, or install bubblewrap"
+                " with its AppArmor profile"
+            )
+    if Path("/.dockerenv").exists() or Path("/run/.containerenv").exists():
+        return "in a container, start it with --security-opt seccomp=unconfined --cap-add SYS_ADMIN"
+    return "allow user namespaces (sysctl user.max_user_namespaces), or install bubblewrap"
+
+
+def _probe(prefix: Sequence[str]) -> str | None:
+    """Hide a folder from a command; return what went wrong, if anything."""
+    with tempfile.TemporaryDirectory(prefix="quarterdeck-probe-") as made:
+        folder = str(Path(made).resolve())
+        Path(folder, _FILE).write_text("visible")
+        filled = [part.format(folder=folder, pid=os.getpid()) for part in prefix]
+        check = ["/bin/sh", "-c", f'test -d "$0" && ! test -e "$0/{_FILE}"', folder]
+        try:
+            done = subprocess.run(
+                [*filled, *check],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+                timeout=_PROBE_SECONDS,
+                cwd="/",
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(getattr(error, "strerror", None) or "it takes too long")
+    if done.returncode == 0:
+        return None
+    words = done.stderr.decode(errors="replace").strip().splitlines()
+    told = words[-1] if words else "a hidden folder stays visible"
+    return told.removeprefix("cannot confine the command: ").removesuffix(
+        "; see `quarterdeck doctor`"
+    )
+
+
+def _bubblewrap(
+    hidden: Sequence[str], kept: Sequence[str], program: str | None = None
+) -> Iterator[str]:
+    """Yield a command line of bubblewrap: everything as it is, without these folders."""
+    yield from (program or "bwrap", "--dev-bind", "/", "/", "--unshare-pid", "--proc", "/proc")
+    yield "--die-with-parent"
+    for path in hidden:
+        if path == "{folder}" or Path(path).is_dir():
+            yield from ("--tmpfs", path)
+            for file in kept:
+                if Path(file).parent == Path(path):
+                    yield from ("--ro-bind-try", file, file)
+            yield from ("--remount-ro", path)
+        elif Path(path).exists():
+            yield from ("--ro-bind", os.devnull, path)
+    yield "--"

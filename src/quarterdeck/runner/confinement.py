@@ -1,0 +1,180 @@
+"""How each agent of a runner is confined, by its settings and those of the project it works in.
+
+`confine` (of the runner, or of an agent) keeps agents and their terminals from the hub's folders;
+see `quarterdeck.machine.confinement`. `sandbox = "workspace"` (of an agent, or of a project) also
+limits what they write, which hosts they reach and what they use. The workspace of a sandbox is
+fixed when its process starts, so a sandboxed agent has one process per workspace: `workspace`
+returns which one a session needs, and the host asks `refusal` before it opens one.
+
+A definition carries its workspace in `meta`; it is not stored.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import structs
+
+from quarterdeck.agents import AgentSettings, KnownAgent, KnownAgents, SandboxSettings
+from quarterdeck.machine import (
+    ConfinedStart,
+    Confinement,
+    ConfinementStatus,
+    HiddenFolders,
+    WorkspaceSandbox,
+)
+from quarterdeck.protocol import AgentDefinition, SessionSnapshotWire
+from quarterdeck.runner.options import RunnerOptions
+
+logger = logging.getLogger(__name__)
+
+_META: Final = "quarterdeck/workspace"
+
+
+class AgentConfinement:
+    """Decides how the processes of agents and terminals start."""
+
+    def __init__(self, options: RunnerOptions, known: KnownAgents) -> None:
+        self.known = known
+        self._projects: Mapping[str, SandboxSettings] = {}
+        self._base = Confinement(
+            hidden=HiddenFolders((options.home, *options.hidden)),
+            kept=options.kept,
+            mode=options.confine,
+            environ=options.environ,
+        )
+        self.configure(options)
+
+    @property
+    def hidden(self) -> HiddenFolders:
+        return self._base.hidden
+
+    def configure(self, options: RunnerOptions) -> None:
+        """Use other settings for processes that start later."""
+        self._base.mode = options.confine
+        self._projects = {
+            str(Path(folder).expanduser().resolve()): settings
+            for folder, settings in options.projects.items()
+        }
+
+    def create_folders(self) -> None:
+        """Create hidden folders that do not exist: an agent must not be the one who does."""
+        for path in map(Path, self.hidden.paths):
+            if not path.suffix and not path.exists():
+                try:
+                    path.mkdir(mode=0o700, parents=True)
+                except OSError as error:
+                    reason = {"folder": str(path), "reason": error.strerror}
+                    logger.warning("a hidden folder cannot be created", extra=reason)
+
+    def report(self) -> None:
+        """Log what is not enforced, once; finds out what this machine can do."""
+        names = [DEFAULT, *self.known.configured]
+        for name in names:
+            found = self.status(None if name == DEFAULT else name)
+            if found.status == "advisory" and (name == DEFAULT or self._own_mode(name)):
+                facts = {"agent": name, "reason": found.reason}
+                logger.warning("agents are not fully confined", extra=facts)
+
+    # ---- what a session needs ------------------------------------------------------------------
+
+    def workspace(self, name: str | None, cwd: str) -> str | None:
+        """Return the workspace that an agent must be started for; None if it is not sandboxed."""
+        folder = str(Path(cwd).resolve())
+        is_sandboxed = self._agent(name).sandbox != "off" or self._project(folder) is not None
+        return folder if is_sandboxed else None
+
+    def refusal(self, definition: AgentDefinition, cwd: str) -> str | None:
+        """Return why a process must not open a session in a folder, or None."""
+        wanted, has = self.workspace(definition.id, cwd), _workspace_of(definition)
+        if wanted == has or (wanted is None and has is None):
+            return None
+        if has is None:
+            return f"{cwd} needs a sandboxed agent; start the session with the agent's name"
+        return f"this process of {definition.id} is sandboxed to {has}; start another for {cwd}"
+
+    def for_workspace(self, definition: AgentDefinition, workspace: str | None) -> AgentDefinition:
+        if workspace is None:
+            return definition
+        meta: dict[str, Any] = {**(definition.meta or {}), _META: workspace}
+        return structs.replace(definition, meta=meta)
+
+    # ---- how a process starts ------------------------------------------------------------------
+
+    def start(self, definition: AgentDefinition) -> ConfinedStart:
+        """Return how the process of an agent starts.
+
+        Raises:
+            ConfinementUnavailable: if it must be confined and cannot.
+        """
+        sandbox = self._sandbox(definition.id, _workspace_of(definition))
+        return self._base.start(self._own_mode(definition.id), sandbox)
+
+    def start_terminal(self, session: SessionSnapshotWire | None) -> ConfinedStart:
+        """Return how a command in a terminal of a session starts; raises as `start` does."""
+        given = None if session is None else session.agent_definition_id
+        name, cwd = (
+            given if isinstance(given, str) else None,
+            "/" if session is None else session.cwd,
+        )
+        sandbox = self._sandbox(name, self.workspace(name, cwd))
+        return self._base.start(self._own_mode(name), sandbox)
+
+    def status(self, name: str | None, workspace: str | None = None) -> ConfinementStatus:
+        """Return what is enforced for an agent."""
+        return self._base.status(self._own_mode(name), self._sandbox(name, workspace))
+
+    def status_of(self, definition: AgentDefinition | None) -> ConfinementStatus | None:
+        """Return what is enforced for a process; None for none."""
+        if definition is None:
+            return None
+        return self.status(definition.id, _workspace_of(definition))
+
+    def known_agents(self) -> list[KnownAgent]:
+        """Return the agents that can be started by name, with what is enforced for each."""
+        return [
+            structs.replace(agent, confinement=self.status(agent.name))
+            for agent in self.known.all()
+        ]
+
+    def _own_mode(self, name: str | None) -> Any:
+        return self._agent(name).confine
+
+    def _agent(self, name: str | None) -> AgentSettings:
+        settings = None if name is None else self.known.settings(name)
+        return settings or AgentSettings(command="-")
+
+    def _project(self, folder: str) -> SandboxSettings | None:
+        for path in (Path(folder), *Path(folder).parents):
+            settings = self._projects.get(str(path))
+            if settings is not None and settings.sandbox != "off":
+                return settings
+        return None
+
+    def _sandbox(self, name: str | None, workspace: str | None) -> WorkspaceSandbox | None:
+        own = self._agent(name)
+        project = None if workspace is None else self._project(workspace)
+        chosen = [each for each in (own, project) if each is not None and each.sandbox != "off"]
+        if not chosen:
+            return None
+        folders = [] if workspace is None else [workspace]
+        for settings in chosen:
+            folders += [str(Path(each).expanduser()) for each in settings.sandbox_write]
+        hosts = [host for settings in chosen for host in settings.sandbox_hosts]
+        return WorkspaceSandbox(
+            write=tuple(dict.fromkeys(folders)),
+            hosts=tuple(dict.fromkeys(hosts)),
+            limits=chosen[0].sandbox_limits,
+        )
+
+
+DEFAULT: Final = "all agents"
+"""Stands for every agent without settings of its own."""
+
+
+def _workspace_of(definition: AgentDefinition) -> str | None:
+    found = (definition.meta or {}).get(_META)
+    return found if isinstance(found, str) else None

@@ -1,0 +1,267 @@
+"""The high-water mark of a log: a small file beside it, `<log>.mark`.
+
+A log cannot know by itself that its end is missing. SQLite ignores everything after the first
+damaged frame of a WAL, and a copied-back file is as sound as it was. The mark says how far each
+session was stored, in another file:
+
+    header   512 bytes   checksum, then JSON: epoch, boot, file, number, clean, at
+    slots     28 bytes   of session 1, 2, …: last seq, chain, when, and two checksums
+
+A slot is written after each commit, without a sync: one `pwrite` per session and commit. After
+`kill -9` the kernel has it. After a power cut it may be older than the log, which is allowed, or
+newer: then the log has lost events. A slot whose checksum is wrong says nothing.
+
+What the mark proves, and so when a log gets a new epoch (`MarkReading.doubt`):
+
+    no mark, or another epoch            the log was copied here alone, or replaced
+    the log is another file              it was replaced (its inode)
+    the mark is not the original         it was copied, and probably the log with it. It records
+                                         when it was written, and the system when it was changed;
+                                         a copy has changed later than it was written
+    not closed, and another boot         a power cut or a crash of the system: the last commits may
+                                         be lost, and the mark may be as old
+    a session is shorter than its slot   events that were stored are missing
+
+`kill -9` alone is none of these: what was committed is with the kernel.
+
+`chain` is for logs that have no room for checksums in their own format: the running checksum of a
+session's events.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import struct
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from quarterdeck.storage.lock import PRIVATE
+
+logger = logging.getLogger(__name__)
+
+COPY_NS: Final = 250_000_000
+"""A mark that changed this much later than it says was copied. Writing it takes microseconds."""
+_HEADER_BYTES: Final = 512
+_SLOT: Final = struct.Struct("<QIIQI")  # last seq, name, chain, time in ns, checksum
+_BODY: Final = struct.Struct("<QIIQ")
+
+
+class Slot(NamedTuple):
+    """How far one session was stored."""
+
+    last_seq: int
+    name: int
+    """The `name_checksum` of its id."""
+    chain: int = 0
+
+
+class _Header(msgspec.Struct, frozen=True, kw_only=True):
+    epoch: str
+    number: int
+    boot: str
+    file: str
+    clean: bool
+    at: int
+
+
+_decode: Final = msgspec.json.Decoder(_Header).decode
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarkReading:
+    """What the mark said when the log was opened."""
+
+    epoch: str = ""
+    number: int = 0
+    """How many epochs the log has had; 0 if there was no mark."""
+    doubt: str = ""
+    """Why the log may have gone back, as a clause; empty if it has not."""
+    is_power_cut: bool = False
+    slots: Mapping[int, Slot] = field(default_factory=dict)
+    """By the number of the session in its log."""
+
+
+class LogMark:
+    """The mark of an open log. Only the process that has locked the log writes it."""
+
+    def __init__(self, log: Path) -> None:
+        self.path = log.with_name(f"{log.name}.mark")
+        self._log = log
+        self._file = -1
+        self._header: _Header | None = None
+        self._has_failed = False
+
+    def read(self) -> MarkReading:
+        """Read the mark of an earlier process, and find out whether it fits the log."""
+        try:
+            file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            return MarkReading(doubt="it has no high-water mark")
+        with os.fdopen(file, "rb") as opened:
+            changed_at = os.fstat(file).st_ctime_ns
+            content = opened.read()
+        header = _read_header(content[:_HEADER_BYTES])
+        if header is None:
+            return MarkReading(doubt="its high-water mark cannot be read")
+        slots, newest = _read_slots(content[_HEADER_BYTES:])
+        is_power_cut = not header.clean and header.boot != boot_id()
+        if _identity(self._log) not in header.file.split():
+            doubt = "it is not the file that was used last"
+        elif changed_at - max(newest, header.at) > COPY_NS:
+            doubt = "it was copied"
+        elif is_power_cut:
+            doubt = "the system was restarted without closing it"
+        else:
+            doubt = ""
+        return MarkReading(
+            epoch=header.epoch,
+            number=header.number,
+            doubt=doubt,
+            is_power_cut=is_power_cut,
+            slots=slots,
+        )
+
+    def begin(self, epoch: str, number: int, slots: Mapping[int, Slot]) -> None:
+        """Write the mark of this process: all of it, or nothing."""
+        new = self.path.with_name(f"{self.path.name}.new")
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            file = os.open(new, flags, PRIVATE)
+            try:
+                # Before its time is recorded: the file belongs to the log from here on.
+                size = _HEADER_BYTES + _SLOT.size * (max(slots, default=0) + 1)
+                os.ftruncate(file, size)
+                for id_, slot in slots.items():
+                    _write_slot(file, id_, slot)
+                self._file = file
+                self._write_header(epoch, number, is_clean=False)
+                new.replace(self.path)
+            except BaseException:
+                os.close(file)
+                self._file = -1
+                raise
+        except OSError as error:
+            self._failed(error)
+            with contextlib.suppress(OSError):
+                self.path.unlink(missing_ok=True)  # one that is out of date would prove nothing
+
+    def note(self, stored: Iterable[tuple[int, Slot]]) -> None:
+        """Write how far sessions are stored, after a commit; never fails."""
+        if self._file < 0:
+            return
+        try:
+            for id_, slot in stored:
+                _write_slot(self._file, id_, slot)
+        except OSError as error:  # an older mark is allowed
+            self._failed(error)
+
+    def expect(self, copy: Path) -> None:
+        """Accept `copy` as the log too: it is about to replace it."""
+        self._rewrite(f"{_identity(self._log)} {_identity(copy)}")
+
+    def settle(self) -> None:
+        """Accept only the file that is the log now."""
+        self._rewrite(_identity(self._log))
+
+    def _rewrite(self, file: str) -> None:
+        if self._file < 0 or self._header is None:
+            return
+        try:
+            self._write_header(self._header.epoch, self._header.number, is_clean=False, file=file)
+        except OSError as error:
+            self._failed(error)
+
+    def close(self, *, is_clean: bool) -> None:
+        """Release the file; `is_clean` if everything that was stored is on the disk."""
+        file, self._file = self._file, -1
+        if file < 0 or self._header is None:
+            return
+        try:
+            if is_clean:
+                self._file = file
+                self._write_header(self._header.epoch, self._header.number, is_clean=True)
+                self._file = -1
+                os.fsync(file)
+        except OSError as error:
+            self._failed(error)
+        finally:
+            self._file = -1
+            os.close(file)
+
+    def _write_header(
+        self, epoch: str, number: int, *, is_clean: bool, file: str | None = None
+    ) -> None:
+        header = _Header(
+            epoch=epoch,
+            number=number,
+            boot=boot_id(),
+            file=_identity(self._log) if file is None else file,
+            clean=is_clean,
+            at=time.time_ns(),
+        )
+        text = msgspec.json.encode(header).ljust(_HEADER_BYTES - 10)
+        os.pwrite(self._file, b"%08x %b\n" % (crc32(text), text), 0)
+        self._header = header
+
+    def _failed(self, error: OSError) -> None:
+        if not self._has_failed:
+            self._has_failed = True
+            extra = {"reason": str(error)}
+            logger.warning("the high-water mark of the log cannot be written", extra=extra)
+
+
+def _write_slot(file: int, id_: int, slot: Slot) -> None:
+    body = _BODY.pack(*slot, time.time_ns())
+    os.pwrite(file, body + crc32(body).to_bytes(4, "little"), _HEADER_BYTES + _SLOT.size * id_)
+
+
+def _read_header(content: bytes) -> _Header | None:
+    with contextlib.suppress(ValueError, msgspec.DecodeError):  # a DecodeError may be any of both
+        checksum, _, text = content.partition(b" ")
+        if len(content) == _HEADER_BYTES and crc32(text[:-1]) == int(checksum, 16):
+            return _decode(text)
+    return None
+
+
+def _read_slots(content: bytes) -> tuple[dict[int, Slot], int]:
+    """Return the slots that are intact, and when the newest was written."""
+    slots: dict[int, Slot] = {}
+    newest = 0
+    whole = len(content) - len(content) % _SLOT.size
+    for id_, fields in enumerate(_SLOT.iter_unpack(content[:whole])):
+        last_seq, name, chain, at, checksum = fields
+        start = id_ * _SLOT.size
+        if at and crc32(content[start : start + _BODY.size]) == checksum:
+            slots[id_] = Slot(last_seq, name, chain)
+            newest = max(newest, at)
+    return slots, newest
+
+
+def _identity(path: Path) -> str:
+    # Not the device: its number may change when a container or a disk is attached again.
+    try:
+        return str(path.stat().st_ino)
+    except OSError:
+        return ""
+
+
+def boot_id() -> str:
+    """Return what changes when the system starts; empty if the system does not say."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return _boot_time()
+
+
+def _boot_time() -> str:
+    # Without a boot id: the time of the start, to the minute, since both clocks move.
+    clock: Any = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
+    return "" if clock is None else str(round((time.time() - time.clock_gettime(clock)) / 60))

@@ -1,0 +1,277 @@
+"""Confinement with real processes: what an agent tries to reach, and what it must be able to do.
+
+A stand-in for the hub has a data folder with a token and a socket, a configuration folder, secrets
+in its environment, and another confined process. It runs as root and, if the tests do, as an
+ordinary user with the interpreter of the system.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quarterdeck.errors import ConfinementUnavailable
+from quarterdeck.machine import confinement, landlock_abi
+from quarterdeck.machine.confinement import Confinement, Way, choose_way, find_way
+from quarterdeck.machine.hidden import HiddenFolders
+from quarterdeck.machine.processes import guarded_command
+from tests.machine.confined_attacks import ATTACKS
+from tests.machine.users import PYTHON, USERS, as_user
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux has the mechanisms")
+
+SECRET = "correct-horse-battery-staple"
+
+# Runs as the hub would: holds secrets, listens on a socket, has another agent, starts a command.
+STAND_IN = """
+import ctypes, json, os, socket, subprocess, sys
+facts = json.loads(sys.argv[1]); guard = sys.argv[2]; options = json.loads(sys.argv[3])
+command = sys.argv[4:]
+os.environ["HUB_SECRET"] = facts["secret"]
+token = open(facts["home"] + "/token")
+listening = socket.socket(socket.AF_UNIX); listening.bind(facts["home"] + "/hub.sock")
+listening.listen(5)
+def start(words, **more):
+    line = [sys.executable, "-I", "-S", guard, *options, str(os.getpid()), "0.5", *words]
+    return subprocess.Popen(line, start_new_session=True, cwd=facts["project"], **more)
+other = start(["sh", "-c", "echo $$; exec sleep 99"], stdout=-1)
+pid = int(other.stdout.readline())
+class Handle(ctypes.Structure):
+    _fields_ = (("size", ctypes.c_uint), ("kind", ctypes.c_int), ("data", ctypes.c_ubyte * 128))
+handle, number = Handle(128), ctypes.c_int()
+libc = ctypes.CDLL(None)
+libc.name_to_handle_at(-100, facts["home"].encode(), ctypes.byref(handle), ctypes.byref(number), 0)
+facts["handle"] = (handle.kind, bytes(handle.data[:handle.size]).hex())
+facts["pids"] = [os.getpid(), other.pid, pid]
+command = [word.replace("FACTS", json.dumps(facts)) for word in command]
+status = start(command).wait()
+other.kill(); other.wait()
+sys.exit(status)
+"""
+
+
+class Place:
+    """The folders of a stand-in, and a way to run a command in it."""
+
+    def __init__(self, folder: Path, uid: int) -> None:
+        self.uid = uid
+        self.only: list[str] = []
+        """Names of attacks; empty: all."""
+        self.user = folder / "user"
+        self.home = self.user / ".local" / "share" / "quarterdeck"
+        self.config = self.user / ".config" / "quarterdeck"
+        self.project = self.user / "project"
+        self.named = self.user / "named.toml"
+        for path in (self.home, self.config, self.project):
+            path.mkdir(parents=True)
+        (self.home / "token").write_text(SECRET)
+        (self.config / "hub.toml").write_text("[server]\n")
+        (self.config / "agent.toml").write_text("model = 'demo'\n")
+        self.named.write_text("[server]\n")
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, uid, uid)
+        for path in (folder, *folder.parents):
+            if path.stat().st_uid == os.geteuid() and path != Path("/"):
+                path.chmod(path.stat().st_mode | 0o011)
+
+    @property
+    def options(self) -> list[str]:
+        hidden = [f"--hide={path}" for path in (self.home, self.config, self.named)]
+        return [*hidden, f"--keep={self.config}/agent.toml"]
+
+    def run(self, *command: str, options: list[str] | None = None) -> str:
+        guard = Path(confinement.__file__).with_name("guard_program.py")
+        facts: dict[str, Any] = {"only": self.only} if self.only else {}
+        facts |= {
+            "secret": SECRET,
+            "home": str(self.home),
+            "config": str(self.config),
+            "project": str(self.project),
+            "named": str(self.named),
+            "signals_kept": landlock_abi() >= 6,
+        }
+        python = sys.executable if self.uid == os.geteuid() else PYTHON
+        words = [json.dumps(self.options if options is None else options), *command]
+        done = subprocess.run(
+            as_user(
+                self.uid, [python, "-I", "-c", STAND_IN, json.dumps(facts), str(guard), *words]
+            ),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            env={"PATH": os.environ["PATH"], "HOME": str(self.user)},
+            cwd="/",
+        )
+        return done.stdout + done.stderr
+
+
+@pytest.fixture(params=USERS)
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return Place(tmp_path_factory.mktemp("place"), request.param)
+
+
+def attacked(place: Place, options: list[str] | None = None) -> dict[str, str]:
+    script = place.project / "attacks.py"
+    script.write_text(Path(__file__).with_name("confined_attacks.py").read_text())
+    script.chmod(0o644)
+    python = sys.executable if place.uid == os.geteuid() else PYTHON
+    output = place.run(python, "-I", str(script), "FACTS", options=options)
+    assert output.rstrip().endswith("END"), output
+    lines = [line.partition(": ") for line in output.splitlines() if ": " in line]
+    return {name: result for name, _, result in lines}
+
+
+def test_every_attack_fails(place: Place) -> None:
+    results = attacked(place)
+    assert [name for name in results if results[name].startswith("BROKEN")] == [], "\n".join(
+        f"{a}: {b}" for a, b in results.items()
+    )
+    assert set(results) >= {each.__name__ for each in ATTACKS}
+    assert (place.home / "token").read_text() == SECRET
+    assert (place.config / "hub.toml").read_text() == "[server]\n"
+    assert place.named.read_text() == "[server]\n"
+
+
+def test_without_confinement_the_attacks_succeed(place: Place) -> None:
+    # Or they would prove nothing.
+    place.only = [
+        *("read_the_token", "list_the_folders", "read_memory_and_environments"),
+        *("connect_to_the_socket", "write_the_configuration"),
+    ]
+    results = attacked(place, options=[])
+    assert [result for result in results.values() if not result.startswith("BROKEN")] == []
+
+
+ORDINARY = """
+set -e
+echo a > "$HOME/new-file"; mkdir "$HOME/.new-tool"; echo a > "$HOME/.new-tool/state"
+echo a > "$HOME/.config/other"; mv "$HOME/new-file" "$HOME/.local/share/moved"
+ln "$HOME/.local/share/moved" "$HOME/hard"; mkdir "$HOME/.local/share/tool"
+cat "$HOME/.config/quarterdeck/agent.toml" > /dev/null
+unshare --user --map-root-user true
+unshare --user --map-root-user --mount mount -t tmpfs none /mnt
+sleep 9 & kill $!
+cat /proc/self/environ /proc/$$/maps > /dev/null
+test -w /dev/null; test -r /dev/urandom; ls /dev/pts > /dev/null
+echo FINE
+"""
+
+
+def test_ordinary_work_is_not_disturbed(place: Place) -> None:
+    assert "FINE" in place.run("/bin/sh", "-c", ORDINARY)
+
+
+@pytest.mark.parametrize("inside", ["", "/deeper"])
+def test_a_command_does_not_start_in_a_hidden_folder(place: Place, inside: str) -> None:
+    folder = Path(f"{place.home}{inside}")
+    folder.mkdir(exist_ok=True)
+    os.chown(folder, place.uid, place.uid)
+    place.project = folder
+    assert "cannot confine" in place.run("/bin/sh", "-c", "ls; echo STARTED")
+
+
+def test_a_program_that_cannot_be_confined_does_not_run(tmp_path: Path) -> None:
+    command = guarded_command(["/bin/sh", "-c", "echo STARTED"])
+    broken = [*command[:4], "--write=/nowhere", "--network=none", *command[4:]]
+    done = subprocess.run(broken, capture_output=True, text=True, check=False)
+    assert done.returncode == 126
+    assert "STARTED" not in done.stdout
+    assert "cannot confine the command: " in done.stderr
+
+
+# ---- what is said ------------------------------------------------------------------------------
+
+NO_WAY = Way(name=None, reason="it cannot; do something")
+
+
+@pytest.fixture
+def hidden(tmp_path: Path) -> HiddenFolders:
+    return HiddenFolders([tmp_path / "home"])
+
+
+def test_off_is_said_and_nothing_is_confined(hidden: HiddenFolders) -> None:
+    off = Confinement(hidden=hidden, mode="off")
+    assert off.start() == confinement.UNCONFINED
+    assert off.status().status == "advisory"
+    assert 'confine = "off"' in off.status().reason
+
+
+def test_an_agent_can_have_a_mode_of_its_own(hidden: HiddenFolders) -> None:
+    way = Way(name="namespace", how="namespaces")
+    on = Confinement(hidden=hidden, environ={}, way=way)
+    assert on.start().options == (f"--hide={hidden.paths[0]}",)
+    assert on.start("off") == confinement.UNCONFINED
+    assert on.status("off").status == "advisory"
+
+
+def test_a_machine_that_cannot_is_advisory_and_require_refuses(hidden: HiddenFolders) -> None:
+    on = Confinement(hidden=hidden, way=NO_WAY)
+    assert on.start() == confinement.UNCONFINED
+    assert on.status().status == "advisory"
+    assert on.status().reason == NO_WAY.reason
+    with pytest.raises(ConfinementUnavailable, match="do something"):
+        on.start("require")
+
+
+def test_other_systems_are_advisory() -> None:
+    way = choose_way("darwin")
+    assert way.name is None
+    assert "run the hub on Linux" in way.reason
+
+
+def test_a_service_that_would_act_outside_makes_it_advisory_until_it_is_hidden(
+    tmp_path: Path,
+) -> None:
+    runtime = tmp_path / "run"
+    runtime.mkdir()
+    path = runtime / "bus"
+    subprocess.run(
+        [sys.executable, "-c", f"import socket; socket.socket(1).bind({str(path)!r})"], check=True
+    )
+    environ = {"XDG_RUNTIME_DIR": str(runtime)}
+    way = Way(name="namespace", how="namespaces")
+    home = tmp_path / "home"
+    found = Confinement(hidden=HiddenFolders([home]), environ=environ, way=way).status()
+    assert found.status == "advisory"
+    assert f'hide = ["{path}"]' in found.reason
+    closed = Confinement(hidden=HiddenFolders([home, path]), environ=environ, way=way).status()
+    assert closed.status == "enforced"
+
+
+def test_bubblewrap_is_used_where_we_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+
+    def probe(prefix: list[str]) -> str | None:
+        tried.append(Path(prefix[0]).name)
+        return "not permitted" if len(tried) == 1 else None
+
+    monkeypatch.setattr(confinement, "_probe", probe)
+    monkeypatch.setattr(shutil, "which", lambda _name: "/usr/bin/bwrap")
+    way = choose_way("linux")
+    assert (way.name, tried[1]) == ("bubblewrap", "bwrap")
+    monkeypatch.setattr(shutil, "which", lambda _name: None)
+    tried.clear()
+    assert "not permitted" in choose_way("linux").reason
+
+
+def test_a_hidden_socket_is_closed(place: Place) -> None:
+    path = f"{place.home}/hub.sock"
+    script = f"import socket; socket.socket(socket.AF_UNIX).connect({path!r})"
+    options = [f"--hide={place.home}/hub.sock"]
+    python = sys.executable if place.uid == os.geteuid() else PYTHON
+    assert "ConnectionRefusedError" in place.run(python, "-I", "-c", script, options=options)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _fresh() -> Iterator[None]:
+    yield
+    find_way.cache_clear()
