@@ -102,7 +102,9 @@ async def test_on_a_full_disk_people_can_still_say_no(tmp_path: Path) -> None:
             assert revoked.status_code in (202, 204)  # hub.db may have had a few bytes left
             assert await hub.auth.devices.authenticate(token) is None
 
-            left = shutil.copytree(home, tmp_path / "killed")  # what a kill would leave now
+            left = shutil.copytree(
+                home, tmp_path / "killed", ignore=shutil.ignore_patterns("*.sock")
+            )  # what a kill would leave now
             disk.free()
             await client.until(
                 "/api/decisions",
