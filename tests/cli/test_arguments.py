@@ -24,7 +24,7 @@ def test_options_can_be_between_the_positional_arguments() -> None:
 def test_omitted_options_have_their_defaults() -> None:
     chosen = devices.parser().read([])
     assert chosen is not None
-    assert (chosen.action, chosen.words, chosen.scope) == ("list", [], "approve")
+    assert (chosen.action, chosen.words, chosen.scope, chosen.expires) == ("list", [], None, None)
     chosen = tail.parser().read([])
     assert chosen is not None
     assert (chosen.session, chosen.from_seq) == (None, None)

@@ -58,8 +58,6 @@ class Target:
     newest: Callable[[], NonceAndTime]
     """The nonce and the clock of the hub."""
     counts: Callable[[], int]
-    leaving: str = ""
-    """The token of a device that signs out: a valid request to that endpoint ends its device."""
     replays: dict[str, bytes] = field(default_factory=dict)
     """Valid requests that were sent, by endpoint."""
 
@@ -136,10 +134,8 @@ def _holes(attack: Attack, reply: Reply) -> Iterator[str]:
 async def _unusable(endpoint: Endpoint, target: Target) -> str | None:
     """Send a valid request of the owner and one of the browser; return what is wrong."""
     writer = _RequestWriter(endpoint, target)
-    is_logout = endpoint.path == "/api/logout"
-    bearer = f"Authorization: Bearer {target.leaving}" if is_logout else writer.bearer
-    requests = {"the owner": writer.request(bearer)}
-    if endpoint.scope is not None and not is_logout:
+    requests = {"the owner": writer.request(writer.bearer)}
+    if endpoint.scope is not None and endpoint.path != "/api/logout":  # that ends the browser
         requests["the browser"] = writer.request(writer.proof)
     for name, request in requests.items():
         raw = writer.signed(Attack("", request, frozenset()))

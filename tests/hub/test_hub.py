@@ -16,7 +16,7 @@ from quarterdeck.errors import StartRefused, StorageFailed
 from quarterdeck.hub import Hub, serving
 from quarterdeck.protocol import decode_event, initial_state, reduce, to_json
 from quarterdeck.storage.contract import Group
-from tests.hub.api.kit import ASK, Json, options, running, scripted
+from tests.hub.api.kit import ASK, Json, client_of, options, running, scripted
 from tests.hub.runners import runner_of
 
 pytestmark = pytest.mark.anyio
@@ -149,7 +149,11 @@ async def test_no_other_program_is_localhost_at_the_port_of_a_hub(
 
 
 async def test_health_is_public_and_everything_else_is_not(tmp_path: Path) -> None:
-    async with running(options(tmp_path / "home")) as (_, client):
+    home = tmp_path / "home"
+    async with (
+        running(options(home)) as (_, owner),
+        client_of(home, str(owner.http.base_url), "none") as client,
+    ):
         client.http.headers.pop("authorization")
         assert await client.get("/healthz") == {"status": "ok"}
         for path in ("/metrics", "/openapi.json", "/api/sessions", "/nowhere"):

@@ -121,7 +121,7 @@ def test_a_new_host_event_must_reach_client_and_runner(type_errors: list[TypeErr
     assert _modules(type_errors, "NotesUpdatedEvent") == {
         "client/client",
         "runner/permissions/decision_recorder",
-        "runner/runner",
+        "runner/news",
     }
 
 

@@ -23,9 +23,9 @@ import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from types import TracebackType
-from typing import Any, Final, Self, assert_never
+from typing import Final, Self
 
 import anyio
 
@@ -37,42 +37,26 @@ from quarterdeck.machine.private_files import locked_home
 from quarterdeck.machine.terminals import DefaultTerminalHandler
 from quarterdeck.policy import Policy
 from quarterdeck.protocol import (
-    ELICITATION_UPDATED,
-    AgentRemovedEvent,
     AgentSnapshotWire,
-    AgentUpdatedEvent,
-    DiagnosticEvent,
     Event,
     HostElicitationSnapshot,
-    InstallProgressEvent,
-    PermissionUpdatedEvent,
-    SessionEvent,
     SessionSnapshotWire,
-    SessionUpdatedEvent,
-    UnknownEvent,
-    any_event,
 )
 from quarterdeck.runner.actor import PROGRAM, Actor
 from quarterdeck.runner.api import (
-    AgentRemoved,
-    AgentUpdated,
-    Diagnostic,
-    HealthChanged,
     Json,
     LogSource,
-    News,
     OnNews,
     PermissionView,
     QueueChanged,
-    RequestUpdated,
     RunnerHealth,
     SessionDeleted,
-    SessionUpdated,
     Unsubscribe,
 )
 from quarterdeck.runner.confinement import AgentConfinement
 from quarterdeck.runner.context_adapters import ContextAdapters
 from quarterdeck.runner.logs import compact_log, open_log
+from quarterdeck.runner.news import NewsSubscribers
 from quarterdeck.runner.options import RunnerOptions
 from quarterdeck.runner.permissions.decision_index import RecordedDecision
 from quarterdeck.runner.permissions.inbox import PermissionInbox
@@ -94,7 +78,7 @@ from quarterdeck.storage import CompactedFile, LogEpoch, SqliteStorage
 from quarterdeck.storage.database import Database, open_database
 from quarterdeck.storage.reserve import Reserve
 from quarterdeck.views.context import ACPCapabilities, ACPCommand, SetPermissionPolicyCommand
-from quarterdeck.wire import IndependentTasks, background_tasks, foreign_errors
+from quarterdeck.wire import IndependentTasks, background_tasks
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +89,6 @@ EARLIER_DATABASE: Final = "hub.db"
 """Had the tables of runner.db in earlier versions; they are copied once."""
 KILL_MS: Final = 2_000
 """For an agent to end by itself, and again after a signal: a runner ends within ten seconds."""
-_LOG_FAILED: Final = "storage/write-failed"
 
 
 class Runner:
@@ -126,9 +109,9 @@ class Runner:
         self._known = KnownAgents(options.agents, options.environ, options.pass_env)
         self.confinement = AgentConfinement(options, self._known)
         self._known.environment.hidden = self.confinement.hidden.paths
-        self._file_names = FileNames(self.confinement.hidden)
-        self._storage_failures = 0
-        self._subscribers: dict[object, OnNews] = {}
+        start = partial(self.confinement.start_terminal, None)
+        self._file_names = FileNames(self.confinement.hidden, start)
+        self._news = NewsSubscribers()
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -226,60 +209,17 @@ class Runner:
         """Follow the host's stream: the runner's own parts first, then subscribers of news."""
         self.condition.on_event(event)
         self.inbox.on_event(event)
-        payload: Any = event.payload
-        known = any_event(event)
-        match known:
-            case AgentUpdatedEvent():
-                self._report(AgentUpdated(agent_id=payload["agentId"], status=payload["status"]))
-            case AgentRemovedEvent():
-                self._report(AgentRemoved(agent_id=payload["agentId"]))
-            case SessionUpdatedEvent():
-                session_id, status = payload["sessionId"], payload["status"]
-                self._report(SessionUpdated(session_id=session_id, status=status))
-            case PermissionUpdatedEvent():
-                self._report(RequestUpdated.of("permission", payload))
-            case DiagnosticEvent():
-                self._on_diagnostic(payload)
-            case UnknownEvent():
-                if known.type == ELICITATION_UPDATED:
-                    self._report(RequestUpdated.of("elicitation", payload))
-            case InstallProgressEvent() | SessionEvent():
-                pass  # no news
-            case _:
-                assert_never(known)
-
-    def _on_diagnostic(self, payload: Mapping[str, Any]) -> None:
-        self._report(
-            Diagnostic(
-                level=payload["level"],
-                code=payload["code"],
-                message=payload["message"],
-                session_id=payload.get("sessionId"),
-            )
-        )
-        if payload["code"] == _LOG_FAILED:
-            self._storage_failures += 1
-            health, failures = self.host.is_healthy, self._storage_failures
-            self._report(HealthChanged(is_healthy=health, storage_failures=failures))
+        self._news.on_event(event, is_healthy=self.host.is_healthy)
 
     def _on_queue_change(self, session_id: str, number: int) -> None:
-        self._report(QueueChanged(session_id=session_id, number=number))
+        self._news.report(QueueChanged(session_id=session_id, number=number))
 
     def _on_deleted(self, session_id: str) -> None:
         self.inbox.forget_session(session_id)
-        self._report(SessionDeleted(session_id=session_id))
-
-    def _report(self, news: News) -> None:
-        for on_news in tuple(self._subscribers.values()):
-            try:
-                on_news(news)
-            except foreign_errors():
-                logger.exception("a subscriber of news failed")
+        self._news.report(SessionDeleted(session_id=session_id))
 
     def subscribe_news(self, on_news: OnNews) -> Unsubscribe:
-        key = object()
-        self._subscribers[key] = on_news
-        return lambda: self._subscribers.pop(key, None) and None
+        return self._news.subscribe(on_news)
 
     # ---- state -------------------------------------------------------------------------------
 
@@ -333,7 +273,7 @@ class Runner:
         return RunnerHealth(
             log_path=str(self.options.home / LOG),
             is_healthy=self.host.is_healthy,
-            storage_failures=self._storage_failures,
+            storage_failures=self._news.storage_failures,
             damages=tuple(damage.sentence for damage in self.host.log_damages),
         )
 

@@ -12,7 +12,7 @@ import pytest
 
 from quarterdeck.hub import Hub, hub_endpoints
 from quarterdeck.hub.editors import acp_endpoints
-from tests.hub.api.kit import Json, options, running, scripted
+from tests.hub.api.kit import Json, options, paired, running, scripted
 from tests.hub.api.processes import hub_process
 
 pytestmark = pytest.mark.anyio
@@ -129,10 +129,11 @@ async def test_whatever_is_sent_the_answers_are_those_of_the_document(tmp_path: 
     async with hub_process(home, scripted({"say": "hi"})) as hub:
         await hub.client.session("mine", tmp_path)
         document = await hub.client.get("/openapi.json")
+        token = await paired(hub.client, "admin")
         command = [
             *(str(Path(sys.executable).with_name("st")), "--config-file", str(config), "run"),
             *(f"{hub.url}/openapi.json", "--checks", ",".join(CHECKS)),
-            *("-H", f"Authorization: {hub.client.http.headers['authorization']}"),
+            *("-H", f"Authorization: Bearer {token}"),
             *("--phases", "examples,coverage,fuzzing", "--max-examples", "5", "--no-color"),
             # Any command would be run, and the tests' own token would be revoked.
             *("--exclude-operation-id", "post-agents", "--exclude-path", "/api/logout"),

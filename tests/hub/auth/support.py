@@ -49,10 +49,10 @@ async def open_authentication(
         key = hub_key(folder / "identity.key")
         auth = Authentication(HubStore(database), key, options or AuthenticationOptions(), **times)
         await auth.load()
-        yield auth, _owner_token(auth.devices)
+        yield auth, owner_token(auth.devices)
 
 
-def _owner_token(devices: Devices) -> str:
+def owner_token(devices: Devices) -> str:
     """Give the owner a token, for tests on a port of what a device that may do everything does.
 
     A hub never does that: its owner is who uses the socket (`test_local_peers`).

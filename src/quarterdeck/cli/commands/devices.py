@@ -41,6 +41,13 @@ def parser() -> Parser:
         metavar="ID",
         help="device id, or its first or last characters",
     )
+    _add_new_device(parser)
+    add_home(parser)
+    add_json(parser, "the hub's response")
+    return parser
+
+
+def _add_new_device(parser: Parser) -> None:
     parser.add_argument(
         "--scope",
         choices=SCOPES,
@@ -54,9 +61,6 @@ def parser() -> Parser:
         help="when the new device ends, such as 30d, 12h or 45m (default: after 90 days unused)",
     )
     parser.add_argument("--name", metavar="NAME", help="name of the new device")
-    add_home(parser)
-    add_json(parser, "the hub's response")
-    return parser
 
 
 def load() -> Callable[[Namespace], int]:
