@@ -130,3 +130,40 @@ async def test_a_number_to_begin_at_that_is_none_is_refused(tmp_path: Path) -> N
             stage.host.subscribe("s", wrong, print)
         with pytest.raises(AcpError, match="from_seq must be a number, not str"):
             await anext(stage.host.events("s", wrong))
+
+
+async def create(stage: Stage, session_id: str) -> None:
+    """Create a session whose id the agent chooses; raise what the caller gets."""
+    failures: list[AcpError] = []
+
+    async def call() -> None:
+        try:
+            await stage.host.create_session("agent-1", cwd=stage.cwd)
+        except AcpError as error:
+            failures.append(error)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call)
+        stage.puppet.answer(await stage.received("session/new"), {"sessionId": session_id})
+    raise failures[0]
+
+
+@pytest.mark.parametrize("session_id", ["x" * 1025, "ü" * 513, "y" * 1_000_000])
+async def test_a_session_id_that_has_no_address_is_refused(session_id: str, tmp_path: Path) -> None:
+    async with staged(tmp_path) as stage:
+        reason = await refused(stage, lambda: create(stage, session_id))
+        assert "the agent created a session that cannot be used" in reason
+        assert "at most 1024 bytes" in reason
+        assert len(reason) < 300
+        assert [each.session_id for each in stage.host.get_sessions()] == ["after"]
+    async with staged(tmp_path) as stage:
+        reason = await refused(
+            stage, lambda: stage.host.load_session("agent-1", session_id, cwd=stage.cwd)
+        )
+        assert "at most 1024 bytes" in reason
+
+
+async def test_the_longest_session_id_is_taken(tmp_path: Path) -> None:
+    async with staged(tmp_path) as stage:
+        await stage.create("x" * 1024)
+        assert stage.host.get_session("x" * 1024) is not None

@@ -35,7 +35,7 @@ def long_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 async def _open_guarded_tls(
     folder: Path, capacity: Capacity
 ) -> AsyncIterator[tuple[GuardedServer, ssl.SSLContext]]:
-    certificate, key = folder / "hub.pem", folder / "hub.key"
+    certificate, key = folder / "tls.pem", folder / "tls.key"
     certify(certificate, key, "desk.example")
     trusting = ssl.create_default_context(cafile=str(certificate))
     tls = {"ssl_certfile": certificate, "ssl_keyfile": key}

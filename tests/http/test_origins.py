@@ -1,5 +1,6 @@
 """Where a server may listen, which names and origins it accepts, and which token."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,9 +8,11 @@ import pytest
 from quarterdeck.errors import AgentError, StartRefused
 from quarterdeck.http.origins import (
     Listening,
+    accepted_peers,
     check_listening,
     check_token,
     host_name,
+    is_in,
     is_loopback,
     origin_check,
     public_origin,
@@ -46,9 +49,37 @@ def test_all_addresses_at_once_need_a_name() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "192.168.1.5"])
 def test_behind_a_proxy_the_public_name_is_needed(host: str) -> None:
+    proxies = ("192.168.1.2",)
     with pytest.raises(StartRefused, match="add --allow-host NAME"):
-        check_listening(Listening(host=host, is_behind_proxy=True))
-    check_listening(Listening(host=host, is_behind_proxy=True, allowed_hosts=("desk.example",)))
+        check_listening(Listening(host=host, is_behind_proxy=True, trusted_proxies=proxies))
+    check_listening(
+        Listening(
+            host=host,
+            is_behind_proxy=True,
+            allowed_hosts=("desk.example",),
+            trusted_proxies=proxies,
+        )
+    )
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "fd00::5"])
+def test_behind_a_proxy_nothing_can_be_reached_past_it(host: str) -> None:
+    behind = Listening(host=host, is_behind_proxy=True, allowed_hosts=("desk.example",))
+    with pytest.raises(StartRefused, match="can be reached past the proxy") as refused:
+        check_listening(behind)
+    assert "--trusted-proxy ADDRESS" in str(refused.value)
+    named = replace(behind, trusted_proxies=("127.0.0.1", "192.168.1.2", "fd00::/64"))
+    check_listening(named)
+    peers = accepted_peers(named)
+    assert peers is not None
+    for address in ("192.168.1.2", "::ffff:192.168.1.2", "fd00::9", "127.0.0.1", "::1"):
+        assert is_in(address, peers), address
+    for address in ("192.168.1.3", "fd00:0:0:1::9", "10.0.0.1", ""):
+        assert not is_in(address, peers), address
+    check_listening(replace(behind, has_tls=True))
+    assert accepted_peers(replace(behind, has_tls=True)) is None
+    with pytest.raises(StartRefused, match="not the address or network of a proxy"):
+        accepted_peers(replace(behind, trusted_proxies=("proxy.example",)))
 
 
 @pytest.mark.parametrize(
@@ -122,7 +153,7 @@ async def test_a_gate_is_not_made_where_tokens_could_be_read(tmp_path: Path) -> 
         with pytest.raises(StartRefused, match="tokens need TLS"):
             Authentication(
                 HubStore(database),
-                hub_key(tmp_path / "hub.key"),
+                hub_key(tmp_path / "identity.key"),
                 AuthenticationOptions(listening=Listening(host="0.0.0.0")),
             )
 

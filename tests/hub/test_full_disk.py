@@ -11,7 +11,8 @@ import httpx2
 import pytest
 
 from quarterdeck.agents import AgentSettings
-from tests.hub.api.kit import ASK, Client, options, paired, running, scripted
+from quarterdeck.hub import HubOptions
+from tests.hub.api.kit import ASK, Client, paired, running, scripted
 from tests.small_disk import SmallDisk, small_disk
 
 pytestmark = pytest.mark.anyio
@@ -21,6 +22,10 @@ def note(name: str) -> dict[str, Any]:
     """Return a step that leaves a file in the folder of the session, which has space."""
     params = {"sessionId": "{session}", "path": f"{{cwd}}/{name}", "content": "here"}
     return {"request": "fs/write_text_file", "params": params}
+
+
+def given(home: Path) -> HubOptions:
+    return HubOptions(home=home, port=0, agents=agents())
 
 
 def agents() -> dict[str, AgentSettings]:
@@ -73,7 +78,7 @@ async def test_on_a_full_disk_people_can_still_say_no(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         home, cwd = disk.folder / "home", tmp_path / "work"
         cwd.mkdir()
-        async with running(options(home, None, **agents())) as (hub, client):
+        async with running(given(home)) as (hub, client):
             token = await paired(client, "approve")
             sessions = {name: await client.session(name, cwd) for name in agents()}
             await client.prompt(sessions["asking"], "k1")
@@ -97,7 +102,9 @@ async def test_on_a_full_disk_people_can_still_say_no(tmp_path: Path) -> None:
             assert revoked.status_code in (202, 204)  # hub.db may have had a few bytes left
             assert await hub.auth.devices.authenticate(token) is None
 
-            left = shutil.copytree(home, tmp_path / "killed")  # what a kill would leave now
+            left = shutil.copytree(
+                home, tmp_path / "killed", ignore=shutil.ignore_patterns("*.sock")
+            )  # what a kill would leave now
             disk.free()
             await client.until(
                 "/api/decisions",
@@ -107,7 +114,7 @@ async def test_on_a_full_disk_people_can_still_say_no(tmp_path: Path) -> None:
             )
             assert not (cwd / "allowed").exists()
         left.chmod(0o700)
-        async with running(options(left, None, **agents())) as (hub, client):
+        async with running(given(left)) as (hub, client):
             events = await client.events(sessions["asking"])
             (resolved,) = [each for each in events if each["type"] == "permission-request-resolved"]
             assert resolved["payload"]["status"] == "answered"

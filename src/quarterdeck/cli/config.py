@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from quarterdeck.agents import AgentSettings, SandboxSettings
 from quarterdeck.errors import SettingsInvalid
-from quarterdeck.http.origins import DEFAULT_PORT
+from quarterdeck.http.origins import DEFAULT_PORT, LOCAL_PROXIES
 from quarterdeck.hub.auth.device import UNUSED_SECONDS
 from quarterdeck.hub.options import HubOptions
 from quarterdeck.machine import ConfineMode
@@ -49,6 +49,8 @@ class ServerSection(Struct, frozen=True, kw_only=True):
     tls_cert: str | None = None
     tls_key: str | None = None
     behind_proxy: bool = False
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses or networks of a proxy on another computer."""
     allow_hosts: tuple[str, ...] = ()
 
 
@@ -133,6 +135,7 @@ def hub_options(
         "certificate": None if server.tls_cert is None else Path(server.tls_cert).expanduser(),
         "private_key": None if server.tls_key is None else Path(server.tls_key).expanduser(),
         "behind_proxy": server.behind_proxy,
+        "trusted_proxies": (*LOCAL_PROXIES, *server.trusted_proxies),
         "allowed_hosts": server.allow_hosts,
         "agents": config.agents,
         "policy": Policy(rule=config.policy.rule, expiry_seconds=expiry or None),

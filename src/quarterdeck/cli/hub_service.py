@@ -29,7 +29,7 @@ from quarterdeck.cli.log_output import hub_logging
 from quarterdeck.cli.terminal.screen import Screen, print_json, print_note
 from quarterdeck.errors import CommandFailed, SettingsInvalid
 from quarterdeck.http.certificates import CertificateUnusable, check_certificate
-from quarterdeck.http.origins import is_loopback
+from quarterdeck.http.origins import LOCAL_PROXIES, is_loopback
 from quarterdeck.hub.auth.pairing import pairing_link, qr_text
 from quarterdeck.hub.editors import acp_endpoints
 from quarterdeck.hub.hub import Hub
@@ -60,6 +60,9 @@ def serve_hub(chosen: Namespace) -> int:
         certificate=chosen.tls_cert,
         private_key=chosen.tls_key,
         behind_proxy=chosen.behind_proxy,
+        trusted_proxies=(
+            None if chosen.trusted_proxy is None else (*LOCAL_PROXIES, *chosen.trusted_proxy)
+        ),
         allowed_hosts=None if chosen.allow_host is None else tuple(chosen.allow_host),
     )
     _check_certificate(options)

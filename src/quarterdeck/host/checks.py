@@ -5,7 +5,7 @@ A value is checked before anything is done with it: a call that raises has chang
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from quarterdeck.errors import AcpError
 from quarterdeck.jsontext import UNWRITABLE, encode_json
@@ -42,6 +42,24 @@ def check_json(value: Any, what: str) -> None:
         encode_json(value)
     except UNWRITABLE as error:
         raise config_invalid(f"{what} cannot be written as JSON: {error}") from error
+
+
+LONGEST_SESSION_ID: Final = 1024
+"""Bytes: an id is part of addresses, which servers and proxies limit to a few kilobytes."""
+
+
+def check_session_id(value: Any) -> str:
+    """Return a session's id as it is.
+
+    Raises:
+        AcpError: `acpjs/config-invalid` if it is none, or too long.
+    """
+    text = check_text(value, "the session's id")
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > LONGEST_SESSION_ID:
+        message = f"a session's id has at most {LONGEST_SESSION_ID} bytes; this one has {size}"
+        raise config_invalid(message)
+    return text
 
 
 def check_text(value: Any, what: str) -> str:

@@ -52,7 +52,8 @@ ACCEPT_BATCH: Final = 32
 REJECTED_SECONDS: Final = 1.0
 """For a rejected client to send its request and read the answer."""
 _RESERVED_FILES: Final = 64  # open files of the process itself
-_RETRY_SECONDS: Final = 1.0  # when the system has no file or memory for another connection
+ACCEPT_RETRY_SECONDS: Final = 1.0
+"""When the system has no file or memory for another connection."""
 
 
 class LimitedConnection(Protocol):
@@ -273,7 +274,7 @@ class TlsListener:
             except OSError as error:
                 logger.warning("cannot accept a connection", extra={"reason": str(error)})
                 self._loop.remove_reader(self._listener)
-                self._pause = self._loop.call_later(_RETRY_SECONDS, self._resume)
+                self._pause = self._loop.call_later(ACCEPT_RETRY_SECONDS, self._resume)
                 return
             accepted.setblocking(False)  # noqa: FBT003 - the only way to call it
             TlsHandshake(accepted, self).wait()

@@ -20,7 +20,7 @@ import ipaddress
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
 from quarterdeck.errors import AgentError, StartRefused
@@ -40,6 +40,9 @@ OWN_FETCHES: Final = frozenset({"none", "same-origin"})
 """Values of `Sec-Fetch-Site` for requests that no page of another origin makes."""
 
 
+LOCAL_PROXIES: Final = ("127.0.0.1", "::1")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Listening:
     """Where a hub listens, and what is in front of it."""
@@ -51,13 +54,28 @@ class Listening:
     has_tls: bool = False
     is_behind_proxy: bool = False
     """A reverse proxy with TLS is in front; `allowed_hosts` are the names it serves us by."""
-    trusted_proxies: tuple[str, ...] = ("127.0.0.1", "::1")
-    """Addresses of such a proxy; its claim about the client is accepted."""
+    trusted_proxies: tuple[str, ...] = LOCAL_PROXIES
+    """Addresses or networks of such a proxy; its claim about the client is accepted. With other
+    addresses than loopback, the hub may listen where those can reach it, and takes connections from
+    them and from this computer only."""
 
     @property
     def proxies(self) -> tuple[str, ...] | None:
         """The trusted proxies, if there is one in front."""
         return self.trusted_proxies if self.is_behind_proxy else None
+
+
+IpNetwork: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def is_in(address: str, networks: Iterable[IpNetwork]) -> bool:
+    """Return whether an address is in one of the networks."""
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False  # a Unix socket has no address
+    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
+    return any((mapped or ip) in each for each in networks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +107,40 @@ def check_listening(listening: Listening) -> None:
             f" or listen at {LOOPBACK}"
         )
         raise StartRefused(reason, remedy)
+    if not listening.has_tls and not _has_remote_proxy(listening):
+        reason = f"{host} can be reached past the proxy, where tokens need TLS"
+        remedy = (
+            f"listen at {LOOPBACK} if the proxy runs on this computer, else name its address with"
+            " --trusted-proxy ADDRESS, or add --tls-cert and --tls-key"
+        )
+        raise StartRefused(reason, remedy)
     if is_wildcard(host) and not hosts:
         reason = f"on {host} the hub is reachable by many names and must know which are its own"
         raise StartRefused(reason, "add --allow-host NAME for each name or address browsers use")
+
+
+def _has_remote_proxy(listening: Listening) -> bool:
+    return any(not is_loopback(each) for each in listening.trusted_proxies)
+
+
+def accepted_peers(listening: Listening) -> tuple[IpNetwork, ...] | None:
+    """Return the networks that may connect; None for all.
+
+    Raises:
+        StartRefused: if a trusted proxy is not an address.
+    """
+    networks = tuple(_network(each) for each in listening.trusted_proxies)
+    if not listening.is_behind_proxy or listening.has_tls or is_loopback(listening.host):
+        return None
+    return (*networks, *map(ipaddress.ip_network, ("127.0.0.0/8", "::1/128")))
+
+
+def _network(address: str) -> IpNetwork:
+    try:
+        return ipaddress.ip_network(address)
+    except ValueError as error:
+        reason = f"{address!r} is not the address or network of a proxy ({error})"
+        raise StartRefused(reason, "give it as 10.0.0.5 or 10.0.0.0/24") from error
 
 
 def sites(listening: Listening) -> dict[str, Site]:

@@ -43,6 +43,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from quarterdeck.http.asgi import Application
+from quarterdeck.http.fair_listener import FairListener
 from quarterdeck.http.limits import (
     ACCEPT_BATCH,
     REJECTED_SECONDS,
@@ -51,6 +52,7 @@ from quarterdeck.http.limits import (
     TlsHandshake,
     TlsListener,
 )
+from quarterdeck.http.origins import IpNetwork, is_in
 from quarterdeck.http.peers import AcceptedConnection, with_connection
 from quarterdeck.jsontext import encode_json
 from quarterdeck.machine.process_origin import boot_seconds
@@ -99,6 +101,8 @@ class ServerOptions:
     trusted_proxies: tuple[str, ...] | None = None
     """Addresses of a reverse proxy; None if there is none. It names the client of a request, and
     a client that could name itself would escape limits by address."""
+    accepted_peers: tuple[IpNetwork, ...] | None = None
+    """Who may connect; connections of others are closed. None: all."""
 
 
 _BAD_REQUEST: Final = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -108,6 +112,7 @@ class _BoundedHead:
     """Added to an HTTP protocol of uvicorn, whose attributes it reads."""
 
     limits: ConnectionLimits
+    accepted_peers: tuple[IpNetwork, ...] | None
     head_seconds: float
     answers_silence: bool
     too_slow: bytes
@@ -125,6 +130,11 @@ class _BoundedHead:
     def connection_made(self, transport: asyncio.Transport) -> None:
         if self.handshake is not None:
             self.handshake.end()
+        if self.accepted_peers is not None and not _is_accepted(transport, self.accepted_peers):
+            self._is_rejected = True
+            self.transport = transport
+            transport.abort()
+            return
         if not self.limits.admit(self.connections, len(self.connections)):
             self._reject(transport)
             return
@@ -245,6 +255,7 @@ def bounded_protocol(options: ServerOptions) -> type[asyncio.Protocol]:
         bounds = _BoundedPipeline
     attributes = {
         "limits": ConnectionLimits(options.capacity),
+        "accepted_peers": options.accepted_peers,
         "head_seconds": options.head_seconds,
         "answers_silence": options.answers_silence,
         "too_slow": _final_answer(
@@ -263,6 +274,12 @@ def bounded_protocol(options: ServerOptions) -> type[asyncio.Protocol]:
         ),
     }
     return type(f"Bounded{base.__name__}", (bounds, base), attributes)
+
+
+def _is_accepted(transport: asyncio.BaseTransport, networks: tuple[IpNetwork, ...]) -> bool:
+    peer = transport.get_extra_info("peername")
+    is_local = not isinstance(peer, tuple)  # a Unix socket of this computer
+    return is_local or is_in(peer[0], networks)
 
 
 def _final_answer(status: str, content_type: str, body: bytes, *headers: str) -> bytes:
@@ -319,12 +336,12 @@ class BoundedServer(uvicorn.Server):
             server: Any
             if each.family == socket.AF_UNIX:
                 server = await loop.create_unix_server(protocol, sock=each, backlog=ACCEPT_BATCH)
+                each.listen(BACKLOG)  # the loop has set it to what it accepts in one turn
             elif config.ssl is None:
-                server = await loop.create_server(protocol, sock=each, backlog=ACCEPT_BATCH)
+                server = FairListener(each, protocol)
             else:
                 server = self._tls_listener(each, protocol, config.ssl)
             self.servers.append(server)
-            each.listen(BACKLOG)  # the loop has set it to what it accepts in one turn
         self.started = True
 
     def _tls_listener(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from quarterdeck.agents import AgentSettings, SandboxSettings
-from quarterdeck.http.origins import DEFAULT_PORT, LOOPBACK, Listening
+from quarterdeck.http.origins import DEFAULT_PORT, LOCAL_PROXIES, LOOPBACK, Listening
 from quarterdeck.hub.auth.device import UNUSED_SECONDS
 from quarterdeck.hub.view_cache import VIEW_BYTES
 from quarterdeck.machine import ConfineMode
@@ -36,6 +36,8 @@ class HubOptions:
     private_key: Path | None = None
     behind_proxy: bool = False
     """A reverse proxy terminates TLS; `allowed_hosts` has the names it is reached by."""
+    trusted_proxies: tuple[str, ...] = LOCAL_PROXIES
+    """Addresses or networks of that proxy; one on another computer must be named."""
     allowed_hosts: tuple[str, ...] = ()
     synchronous: Literal["normal", "full"] = "normal"
     """Whether the log also survives a power cut, at the cost of an fsync per commit."""
@@ -86,6 +88,7 @@ class HubOptions:
             allowed_hosts=self.allowed_hosts,
             has_tls=self.certificate is not None,
             is_behind_proxy=self.behind_proxy,
+            trusted_proxies=self.trusted_proxies,
         )
 
 

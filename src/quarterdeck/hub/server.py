@@ -19,7 +19,13 @@ from starlette.types import Receive, Scope as AsgiScope, Send
 
 from quarterdeck.errors import StartRefused
 from quarterdeck.http.limits import capacity_for, raise_file_limit
-from quarterdeck.http.origins import LOOPBACK, LOOPBACK_IPV6, is_loopback, is_wildcard
+from quarterdeck.http.origins import (
+    LOOPBACK,
+    LOOPBACK_IPV6,
+    accepted_peers,
+    is_loopback,
+    is_wildcard,
+)
 from quarterdeck.http.server import ServerOptions, listening, running_server, server_config
 from quarterdeck.http.unix_sockets import listening_unix
 from quarterdeck.hub.api.agents import agent_endpoints
@@ -185,7 +191,9 @@ def _config(hub: Hub) -> uvicorn.Config:
     if options.certificate is not None:
         tls = {"ssl_certfile": options.certificate, "ssl_keyfile": options.private_key}
     accepted = ServerOptions(
-        capacity=capacity_for(raise_file_limit()), trusted_proxies=options.listening.proxies
+        capacity=capacity_for(raise_file_limit()),
+        trusted_proxies=options.listening.proxies,
+        accepted_peers=accepted_peers(options.listening),
     )
     return server_config(hub_app(hub), accepted, end_seconds=END_SECONDS, **tls)
 

@@ -133,6 +133,27 @@ async def test_guesses_from_all_addresses_share_a_limit_and_links_still_work(
         assert isinstance(by_link, Paired)
 
 
+@pytest.mark.parametrize("wrong", ["AAAAAAAA", "x", "w" * 43], ids=["short", "none", "long"])
+async def test_wrong_codes_of_an_address_do_not_block_its_links(wrong: str, tmp_path: Path) -> None:
+    async with open_authentication(tmp_path, now=Clock()) as (auth, _):
+        _, codes = await auth.pairings.create(scope="view")
+        results = [await auth.pairings.pair(wrong, name="", address="10.0.0.1") for _ in range(20)]
+        assert isinstance(results[-1], TooManyAttempts)
+        by_link = await auth.pairings.pair(codes.long, name="", address="10.0.0.1")
+        assert isinstance(by_link, Paired)
+        again = await auth.pairings.pair(codes.long, name="", address="10.0.0.1")
+        assert not isinstance(again, Paired)  # once
+
+
+async def test_wrong_links_of_an_address_do_not_block_typed_codes(tmp_path: Path) -> None:
+    async with open_authentication(tmp_path, now=Clock()) as (auth, _):
+        _, codes = await auth.pairings.create(scope="view")
+        for _ in range(20):
+            await auth.pairings.pair("w" * 43, name="", address="10.0.0.1")
+        typed = await auth.pairings.pair(codes.short, name="", address="10.0.0.1")
+        assert isinstance(typed, Paired)
+
+
 def test_addresses_of_one_network_share_a_budget() -> None:
     attempts = Attempts(Budget(1, 60), Budget(100, 60))
 

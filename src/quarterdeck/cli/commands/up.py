@@ -55,6 +55,12 @@ def _add_address(parser: Parser) -> None:
         help="a proxy in front of the hub handles TLS; requires --allow-host",
     )
     parser.add_argument(
+        "--trusted-proxy",
+        action="append",
+        metavar="ADDRESS",
+        help="address of a proxy on another computer; can be repeated",
+    )
+    parser.add_argument(
         "--allow-host",
         action="append",
         metavar="NAME",

@@ -43,7 +43,12 @@ from quarterdeck.errors import (
     StorageFailed,
 )
 from quarterdeck.host.agent_process import AgentProcess
-from quarterdeck.host.checks import check_text, config_invalid, session_closed, unsupported
+from quarterdeck.host.checks import (
+    check_session_id,
+    config_invalid,
+    session_closed,
+    unsupported,
+)
 from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.log.repair import mark
 from quarterdeck.host.operations import HostOperation, InBackground
@@ -164,6 +169,12 @@ class SessionLifecycle:
         session_id = answer.get("sessionId")
         if not isinstance(session_id, str) or not session_id:
             raise config_invalid("the agent created a session without an id")
+        try:
+            check_session_id(session_id)
+        except AcpError as error:
+            self._close_unwanted(agent, session_id)
+            message = f"the agent created a session that cannot be used: {error.message}"
+            raise config_invalid(message) from error
         if self._sessions.has(session_id):
             raise config_invalid(f"session {session_id} already exists")
         if session_id in self._sessions.tombstones:
@@ -324,7 +335,7 @@ class SessionLifecycle:
     ) -> SessionOpening:
         """Find or stage a session, and keep what to restore on failure."""
         self._emitter.journal.check_writable()
-        session = self._sessions.known.get(check_text(session_id, "the session's id"))
+        session = self._sessions.known.get(check_session_id(session_id))
         if session_id in self._sessions.staged:
             raise config_invalid(f"session {session_id} is being opened already")
         before: SessionStatus | None = None

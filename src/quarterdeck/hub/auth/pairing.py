@@ -15,14 +15,14 @@ The long code has 256 random bits and cannot be guessed. The short one has 30^8 
 are limited by token buckets: one per address (an IPv6 /64 counts as one address) and one for all
 addresses together, which a botnet cannot multiply. An attempt is paid for before the code is
 checked, and refunded if it was right; fifty concurrent requests therefore cannot exceed the budget.
-Long codes are not charged to the shared bucket: guessing short codes cannot keep others from
-pairing by link. Buckets are kept for the last few thousand addresses; an address that was dropped
+A long code that is valid is never refused, and wrong ones are charged to buckets of their own:
+wrong codes, also from the same address (a proxy, a shared network), cannot keep others from pairing
+by link. Buckets are kept for the last few thousand addresses; an address that was dropped
 starts with a full bucket, and the shared one still holds.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import secrets
 import time
 from collections import OrderedDict
@@ -32,6 +32,7 @@ from typing import Final
 
 import segno
 
+from quarterdeck.http.fair_listener import network_of
 from quarterdeck.hub.auth.device import Device, Scope
 from quarterdeck.hub.auth.device_store import Sighting
 from quarterdeck.hub.auth.devices import Devices, clean_name, new_device_id
@@ -49,7 +50,6 @@ _LONG_LENGTH: Final = 43
 # ---- attempts ----------------------------------------------------------------------------------
 
 _KNOWN_ADDRESSES: Final = 4_096
-_IPV6_PREFIX: Final = 64  # what a provider assigns to one customer
 
 
 @dataclass(frozen=True)
@@ -89,12 +89,12 @@ class Attempts:
 
     def __init__(self, per_address: Budget, shared: Budget) -> None:
         self._per_address = per_address
-        self._addresses: OrderedDict[str, _Bucket] = OrderedDict()
+        self._addresses: OrderedDict[tuple[str, bool], _Bucket] = OrderedDict()
         self._shared = _Bucket(shared)
 
     def take(self, address: str, now: float, *, is_guessable: bool) -> float:
         """Pay for an attempt and return 0; or pay nothing and return the seconds to wait."""
-        bucket = self._bucket(address)
+        bucket = self._bucket(address, is_guessable=is_guessable)
         wait = bucket.wait(now)
         if is_guessable:
             wait = max(wait, self._shared.wait(now))
@@ -107,29 +107,17 @@ class Attempts:
 
     def refund(self, address: str, *, is_guessable: bool) -> None:
         """Refund an attempt whose code was right."""
-        self._bucket(address).refund()
+        self._bucket(address, is_guessable=is_guessable).refund()
         if is_guessable:
             self._shared.refund()
 
-    def _bucket(self, address: str) -> _Bucket:
-        key = _network(address)
+    def _bucket(self, address: str, *, is_guessable: bool) -> _Bucket:
+        key = (network_of(address), is_guessable)
         bucket = self._addresses.setdefault(key, _Bucket(self._per_address))
         self._addresses.move_to_end(key)
         if len(self._addresses) > _KNOWN_ADDRESSES:
             self._addresses.popitem(last=False)
         return bucket
-
-
-def _network(address: str) -> str:
-    try:
-        ip = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(ip, ipaddress.IPv6Address):
-        if ip.ipv4_mapped is not None:
-            return str(ip.ipv4_mapped)
-        return str(ipaddress.ip_network((ip, _IPV6_PREFIX), strict=False))
-    return str(ip)
 
 
 # ---- pairings ----------------------------------------------------------------------------------
@@ -168,6 +156,8 @@ class Pairings:
         self._devices = devices
         self._now = now
         self._attempts = Attempts(_PER_ADDRESS, _SHARED)
+        self._links: dict[bytes, float] = {}
+        """Hashes of long codes that were made by this process, and when they expire."""
 
     async def create(
         self,
@@ -195,6 +185,8 @@ class Pairings:
             device_seconds=device_seconds,
         )
         await self._store.add(pairing, stored, now)
+        self._links = {each: expires for each, expires in self._links.items() if expires > now}
+        self._links[stored.long_hash] = stored.expires
         return pairing, Codes(f"{short[:4]}-{short[4:]}", long)
 
     async def usable(self) -> list[Pairing]:
@@ -223,11 +215,15 @@ class Pairings:
         With a public `key` the device gets no token: it signs its requests.
         """
         code = canonical(code)
+        sighting = Sighting(address or None, user_agent)
+        if digest(code) in self._links:
+            paired = await self._use(digest(code), clean_name(name), sighting, key)
+            self._links.pop(digest(code), None)
+            return paired
         is_guessable = len(code) != _LONG_LENGTH
         wait = self._attempts.take(address, self._now(), is_guessable=is_guessable)
         if wait > 0:
             return TooManyAttempts(wait)
-        sighting = Sighting(address or None, user_agent)
         paired = await self._use(digest(code), clean_name(name), sighting, key)
         if paired is not None:
             self._attempts.refund(address, is_guessable=is_guessable)
