@@ -34,7 +34,6 @@ from anyio.streams.text import TextReceiveStream
 
 from quarterdeck.agents import AgentSettings
 from quarterdeck.hub import Hub, HubOptions, serving
-from quarterdeck.hub.auth.pairing import Paired
 from quarterdeck.testing import scripted_agent
 
 AGENTS = 3

@@ -20,6 +20,7 @@ QuarterdeckError
 │   └── LogDamaged              events of one session that are not what was stored
 ├── StartRefused            a hub or a runner that cannot start with its settings, or with its files
 ├── DatabaseFailed          hub.db or runner.db could not be written or read
+├── ConfinementUnavailable  a command must be confined, and this machine cannot do it
 ├── AgentNotFound           the command that starts an agent does not exist
 ├── ModelFailed             a language model gave no answer
 ├── SettingsInvalid         unusable settings of the built-in agent
@@ -35,9 +36,7 @@ QuarterdeckError
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
-
-from typing_extensions import override
+from typing import Any, Final, Self
 
 REPAIR: Final = "quarterdeck repair"
 """The command that a message about damage names."""
@@ -175,9 +174,11 @@ class StorageFailed(QuarterdeckError):
         """The message without the path, for clients."""
         return f"the log failed: {self.reason}; {self.remedy}"
 
-    def again(self) -> StorageFailed:
+    def again(self) -> Self:
         """Return a copy for another caller: a raised exception collects tracebacks."""
-        return StorageFailed(self.path, self.reason, self.remedy, is_final=self.is_final)
+        copied = type(self).__new__(type(self), *self.args)
+        copied.__dict__.update(self.__dict__)
+        return copied
 
 
 class LogDamaged(StorageFailed):
@@ -188,10 +189,6 @@ class LogDamaged(StorageFailed):
         remedy = "other sessions work; to save what is intact, stop the hub and run: " + REPAIR
         super().__init__(path, reason, remedy, is_final=True)
         self.session_id = session_id
-
-    @override
-    def again(self) -> LogDamaged:
-        return LogDamaged(self.path, self.session_id, self.reason)
 
 
 class StartRefused(QuarterdeckError):

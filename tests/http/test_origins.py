@@ -153,7 +153,7 @@ async def test_a_gate_is_not_made_where_tokens_could_be_read(tmp_path: Path) -> 
         with pytest.raises(StartRefused, match="tokens need TLS"):
             Authentication(
                 HubStore(database),
-                hub_key(tmp_path / "hub.key"),
+                hub_key(tmp_path / "identity.key"),
                 AuthenticationOptions(listening=Listening(host="0.0.0.0")),
             )
 

@@ -33,8 +33,7 @@ class Gone:
     """What a reader had of the log before."""
     history: list[Json]
     """The log now."""
-    url: str
-    token: str
+    home: Path
 
     async def heard(self, path: str, last_id: str | None = None) -> list[Said]:
         """Read a stream until it has caught up."""
@@ -70,12 +69,10 @@ async def gone_back(tmp_path: Path) -> AsyncIterator[Gone]:
     async with running(given) as (_hub, client):
         await _turns(client, session, 5, "c")
         history = await client.events(session)
-        token = (home / "token").read_text().strip()
-        url = str(client.http.base_url)
         seq = page["lastSeq"]
         assert len(history) > seq
         assert history[seq - 1] != page["events"][seq - 1]  # the number means another event now
-        yield Gone(client, session, page["epoch"], seq, history, url, token)
+        yield Gone(client, session, page["epoch"], seq, history, home)
 
 
 async def test_p18_inv_13_no_reader_of_a_log_that_went_back_continues_silently(
@@ -145,7 +142,7 @@ async def test_history_says_when_its_numbers_are_over_and_echoes_none(tmp_path: 
 async def test_a_client_that_connects_again_starts_over(tmp_path: Path) -> None:
     async with (
         gone_back(tmp_path) as gone,
-        HostClient(WebSocketTransport(gone.url, token=gone.token)) as client,
+        HostClient(WebSocketTransport(socket=gone.home / "hub.sock")) as client,
     ):
         handle = client.sessions.get(gone.session)
         assert handle is not None

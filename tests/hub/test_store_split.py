@@ -28,7 +28,7 @@ def test_every_table_of_an_older_hub_is_in_the_right_file(tmp_path: Path) -> Non
     before = rows(tmp_path / "hub.db")
     is_delivered = 11  # the column that an index over the log has no use for
     before["decisions"] = [
-        (*row[:is_delivered], *row[is_delivered + 1 :], None)  # no mismatch was noted
+        (*row[:is_delivered], *row[is_delivered + 1 :], None, None)  # columns of later versions
         for row in before["decisions"]
     ]
     before["device_log"] = [(*row, None) for row in before["device_log"]]  # no detail was noted

@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 
 from quarterdeck.errors import ConfinementUnavailable
-from quarterdeck.machine import confinement, landlock_abi
+from quarterdeck.machine import WorkspaceSandbox, confinement, landlock_abi
 from quarterdeck.machine.confinement import Confinement, Way, choose_way, find_way
 from quarterdeck.machine.hidden import HiddenFolders
 from quarterdeck.machine.processes import guarded_command
 from tests.machine.confined_attacks import ATTACKS
-from tests.machine.users import PYTHON, USERS, as_user
+from tests.machine.users import PYTHON, USERS, as_user, open_folder_for_all
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux has the mechanisms")
 
@@ -41,7 +41,10 @@ listening = socket.socket(socket.AF_UNIX); listening.bind(facts["home"] + "/hub.
 listening.listen(5)
 def start(words, **more):
     line = [sys.executable, "-I", "-S", guard, *options, str(os.getpid()), "0.5", *words]
-    return subprocess.Popen(line, start_new_session=True, cwd=facts["project"], **more)
+    env = {name: value for name, value in os.environ.items() if name != "HUB_SECRET"}
+    if options:
+        env = {f"QUARTERDECK_GUARDED_{name}": value for name, value in env.items()}
+    return subprocess.Popen(line, start_new_session=True, cwd=facts["project"], env=env, **more)
 other = start(["sh", "-c", "echo $$; exec sleep 99"], stdout=-1)
 pid = int(other.stdout.readline())
 class Handle(ctypes.Structure):
@@ -78,9 +81,6 @@ class Place:
         self.named.write_text("[server]\n")
         for path in (folder, *folder.rglob("*")):
             os.chown(path, uid, uid)
-        for path in (folder, *folder.parents):
-            if path.stat().st_uid == os.geteuid() and path != Path("/"):
-                path.chmod(path.stat().st_mode | 0o011)
 
     @property
     def options(self) -> list[str]:
@@ -115,8 +115,9 @@ class Place:
 
 
 @pytest.fixture(params=USERS)
-def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Place:
-    return Place(tmp_path_factory.mktemp("place"), request.param)
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    with open_folder_for_all() as folder:
+        yield Place(folder / "place", request.param)
 
 
 def attacked(place: Place, options: list[str] | None = None) -> dict[str, str]:
@@ -168,6 +169,33 @@ echo FINE
 
 def test_ordinary_work_is_not_disturbed(place: Place) -> None:
     assert "FINE" in place.run("/bin/sh", "-c", ORDINARY)
+
+
+def test_a_locked_program_cannot_be_changed_but_what_is_free_in_it_can(place: Place) -> None:
+    library = place.user / "lib" / "python"
+    free = library / "site-packages"
+    free.mkdir(parents=True)
+    (library / "os.py").write_text("good")
+    for path in (library.parent, library, free, library / "os.py"):
+        os.chown(path, place.uid, place.uid)
+    script = f"""
+cd {library}; echo bad > os.py; rm os.py; mv os.py other; echo bad > new.py
+mv {library} {library}.moved; mv {library.parent} {library.parent}.moved
+echo fine > {free}/module.py; cat {library}/os.py; echo END"""
+    options = [*place.options, f"--lock={library}", f"--free={free}"]
+    assert "goodEND" in place.run("/bin/sh", "-c", script, options=options)
+    assert (library / "os.py").read_text() == "good"
+    assert sorted(path.name for path in library.iterdir()) == ["os.py", "site-packages"]
+    assert (free / "module.py").read_text() == "fine\n"
+
+
+def test_an_agent_of_root_is_advisory_unless_sandboxed(hidden: HiddenFolders) -> None:
+    way = Way(name="namespace", how="namespaces", is_root=True)
+    root = Confinement(hidden=hidden, environ={}, way=way)
+    assert root.start().options
+    assert root.status().status == "advisory"
+    assert "run the hub as an ordinary user" in root.status().reason
+    assert root.status(sandbox=WorkspaceSandbox(write=())).status == "enforced"
 
 
 @pytest.mark.parametrize("inside", ["", "/deeper"])

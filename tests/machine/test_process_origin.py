@@ -121,7 +121,10 @@ def test_a_connection_of_this_process_is_its_own() -> None:
 
 def test_a_connection_that_is_closed_is_gone_although_another_listens_at_its_port() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        client = socket.create_connection(listener.getsockname())
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        client.bind(("127.0.0.1", 0))
+        client.connect(listener.getsockname())
         accepted, _ = listener.accept()
         with accepted:
             peer, here = (
@@ -219,9 +222,11 @@ NESTED = """
 import subprocess, sys
 from quarterdeck.machine import guarded_command
 from quarterdeck.machine.process_origin import origin_of_pid
-sleep = [sys.executable, "-c", "import sys; sys.stdin.read()"]
-plain = subprocess.Popen(sleep, stdin=subprocess.PIPE)
-guarded = subprocess.Popen(guarded_command(sleep), stdin=subprocess.PIPE)
+sleep = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"]
+pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+plain = subprocess.Popen(sleep, **pipes)
+guarded = subprocess.Popen(guarded_command(sleep), **pipes)
+plain.stdout.readline(), guarded.stdout.readline()  # both run
 print(origin_of_pid(plain.pid), origin_of_pid(guarded.pid), flush=True)
 plain.stdin.close()
 guarded.stdin.close()

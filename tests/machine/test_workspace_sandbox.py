@@ -23,9 +23,9 @@ from quarterdeck.machine import (
     WorkspaceSandbox,
 )
 from quarterdeck.machine.confinement import Way
-from quarterdeck.machine.processes import guarded_command
+from quarterdeck.machine.processes import guarded_command, guarded_env
 from quarterdeck.machine.proxy_program import Rejected, addresses, is_allowed, split_address
-from tests.machine.users import PYTHON, USERS, as_user
+from tests.machine.users import PYTHON, USERS, as_user, open_folder_for_all
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux has the mechanisms")
 
@@ -59,9 +59,6 @@ class Sandboxed:
         self.workspace = folder / "workspace"
         self.workspace.mkdir()
         os.chown(self.workspace, uid, uid)
-        for path in (folder, *folder.parents):
-            if path.stat().st_uid == os.geteuid() and path != Path("/"):
-                path.chmod(path.stat().st_mode | 0o011)
 
     def run(self, *command: str, hosts: tuple[str, ...] = (), **limits: int) -> str:
         sandbox = WorkspaceSandbox(
@@ -79,7 +76,7 @@ class Sandboxed:
             check=False,
             timeout=90,
             cwd=self.workspace,
-            env={"PATH": os.environ["PATH"], "HOME": str(self.workspace)},
+            env=guarded_env({"PATH": os.environ["PATH"], "HOME": str(self.workspace)}, start),
         )
         return done.stdout + done.stderr
 
@@ -89,10 +86,9 @@ class Sandboxed:
 
 
 @pytest.fixture(params=USERS)
-def sandboxed(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Sandboxed:
-    return Sandboxed(tmp_path_factory.mktemp("place"), request.param)
+def sandboxed(request: pytest.FixtureRequest) -> Iterator[Sandboxed]:
+    with open_folder_for_all() as folder:
+        yield Sandboxed(folder, request.param)
 
 
 class _Page(BaseHTTPRequestHandler):

@@ -79,21 +79,25 @@ def test_a_new_session_status_must_reach_lists_header_transcript_and_panel(sourc
     }
 
 
-def test_a_new_kind_of_request_must_reach_the_cards(sources: Path) -> None:
+def test_a_new_kind_of_request_must_reach_the_cards_and_the_offline_inbox(sources: Path) -> None:
     _replace(
         sources / TYPES,
         "export type AgentRequest = PermissionRequest | Elicitation\n",
         "export type AgentRequest =\n  | PermissionRequest\n  | Elicitation\n"
         "  | (Omit<Elicitation, 'kind'> & { kind: 'teapot' })\n",
     )
-    assert _files_with_errors(sources) == {"src/ui/request_cards.tsx"}
+    assert _files_with_errors(sources) == {
+        "src/data/offline_inbox.ts",
+        "src/ui/request_cards.tsx",
+    }
 
 
 def test_a_new_kind_of_entry_must_reach_transcript_lines_and_screen(sources: Path) -> None:
     _replace(
         sources / TYPES,
-        "export type Entry = MessageEntry | ToolEntry | TurnEntry | StatusEntry\n",
+        "export type Entry = MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry\n",
         "export type Entry =\n  | MessageEntry\n  | ToolEntry\n  | TurnEntry\n  | StatusEntry\n"
+        "  | MismatchEntry\n"
         "  | { type: 'teapot'; seq: number; at: number }\n",
     )
     assert _files_with_errors(sources) == {

@@ -120,6 +120,29 @@ async def test_a_terminal_is_confined_like_its_agent(place: Place) -> None:
         assert "END" in text
 
 
+async def test_variables_of_a_terminal_do_not_reach_its_guard(place: Place) -> None:
+    # The guard is not confined; the loader would run code of the agent in it.
+    async with place.running() as runner:
+        session = await runner.create_session("shell", cwd=str(place.project))
+        terminals = runner.host.options.terminal
+        assert isinstance(terminals, DefaultTerminalHandler)
+        given = {"LD_PRELOAD": "/project/code.so", "MINE": "my value", "LC_CTYPE": "C"}
+        request = schema.CreateTerminalRequest(
+            session_id=session.session_id,
+            command="/usr/bin/env",
+            cwd=str(place.project),
+            env=tuple(schema.EnvVariable(name=name, value=given[name]) for name in given),
+        )
+        terminal = await terminals.create_terminal(session.session_id, request)
+        await terminals.wait_for_terminal_exit(session.session_id, terminal)
+        text = (await terminals.terminal_output(session.session_id, terminal))["output"]
+        assert text.count("ERROR: ld.so") == 1  # of the command itself
+        lines = text.splitlines()
+        assert "MINE=my value" in lines
+        assert "LC_CTYPE=C" in lines
+        assert not any(line.startswith("QUARTERDECK_GUARDED") for line in lines)
+
+
 async def test_no_session_works_in_a_folder_of_the_hub(place: Place) -> None:
     link = place.project / "link"
     link.symlink_to(place.home)
@@ -142,6 +165,19 @@ async def test_no_session_works_in_a_folder_of_the_hub(place: Place) -> None:
         session = await runner.create_session("shell", cwd=str(place.home.parent))
         found = await runner.find_files(session.session_id, "token", 10)
         assert found == []
+
+
+async def test_git_of_the_hub_is_confined(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    # An agent can put a program of that name on the user's PATH.
+    programs, stolen = place.other / "bin", place.other / "stolen"
+    programs.mkdir()
+    (programs / "git").write_text(f"#!/bin/sh\ncat {place.home}/token > {stolen}\necho done\n")
+    (programs / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    async with place.running() as runner:
+        session = await runner.create_session("shell", cwd=str(place.project))
+        await runner.find_files(session.session_id, "", 10)
+    assert stolen.read_text() == ""
 
 
 async def test_off_confines_nothing_and_says_so(

@@ -48,7 +48,7 @@ async def fill(home: Path, last: int = 200) -> None:
                     [(f"t{n}", "v") for n in range(9)],
                 )
             )
-    await anyio.Path(home / "token").write_text("secret")
+    await anyio.Path(home / "hub.key").write_text("secret")
 
 
 async def content(home: Path) -> tuple[Content, int]:
@@ -115,7 +115,7 @@ async def test_a_backup_is_restored_with_everything_and_a_new_epoch(tmp_path: Pa
     (home / "worktrees").mkdir()
     aside, _ = restore_backup(path, home)
     assert await content(home) == before
-    assert (home / "token").read_text() == "secret"
+    assert (home / "hub.key").read_text() == "secret"
     assert (home / "worktrees").is_dir()  # not part of a backup, and not lost
     async with opened(SqliteStorage(home / "log.db")) as storage:
         assert storage.epoch.id != epoch.id
@@ -165,7 +165,7 @@ async def test_what_is_no_backup_is_refused_and_changes_nothing(tmp_path: Path) 
             restore_backup(bad, home)
     evil = tmp_path / "evil.tar"
     with tarfile.open(evil, "w") as tar:
-        tar.add(home / "token", "../token")
+        tar.add(home / "hub.key", "../token")
     with pytest.raises(CommandFailed, match="no backup"):
         restore_backup(evil, home)
     with pytest.raises(CommandFailed, match="there is no file"):

@@ -58,6 +58,7 @@ from quarterdeck.machine import (
     UNCONFINED,
     ConfinedStart,
     guarded_command,
+    guarded_env,
     kill_tree,
     send_signal,
 )
@@ -299,7 +300,9 @@ class AgentProcess:
         command = (self.definition.command, *self.definition.args)
         cwd = self._working_folder()
         try:
-            guarded = guarded_command(command, env=env, cwd=cwd, start=await self._confined_start())
+            start = await self._confined_start()
+            guarded = guarded_command(command, env=env, cwd=cwd, start=start)
+            env = guarded_env(env, start)
             async with open_process(
                 guarded, cwd=cwd, env=env, on_stderr=self._on_stderr, stop_seconds=1
             ) as process:

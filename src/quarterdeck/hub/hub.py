@@ -56,7 +56,7 @@ from quarterdeck.wire import IndependentTasks, background_tasks
 
 DATABASE: Final = "hub.db"
 RESERVE: Final = "hub.reserve"
-PUSH_KEY, HUB_KEY = "push.key", "hub.key"
+PUSH_KEY, HUB_KEY = "push.key", "identity.key"
 OLD_TOKEN: Final = "token"  # noqa: S105 - the name of a file
 """The owner's, of an earlier version."""
 

@@ -290,6 +290,6 @@ def _encoded(state: SessionState) -> bytes:
 def _too_large(session_id: str, most: int) -> RequestRejected:
     message = (
         f"session {session_id} has more than {most >> 20} MiB of events, too many for one state;"
-        " read its transcript or its history, page by page"
+        " read its transcript or its history page by page"
     )
     return RequestRejected("too-large", message)

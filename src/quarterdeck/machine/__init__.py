@@ -18,7 +18,7 @@ from quarterdeck.machine.confinement import (
 from quarterdeck.machine.files import DefaultFsHandler
 from quarterdeck.machine.guard_program import living_descendants, send_signal
 from quarterdeck.machine.hidden import HIDDEN_VARIABLE, NOTHING_HIDDEN, HiddenFolders
-from quarterdeck.machine.processes import guarded_command, kill_tree
+from quarterdeck.machine.processes import guarded_command, guarded_env, kill_tree
 from quarterdeck.machine.roots import (
     Locate,
     LocatedFile,
@@ -48,6 +48,7 @@ __all__ = [
     "SandboxMode",
     "WorkspaceSandbox",
     "guarded_command",
+    "guarded_env",
     "kill_tree",
     "landlock_abi",
     "living_descendants",

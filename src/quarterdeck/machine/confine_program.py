@@ -7,6 +7,8 @@ guarantee; docs/adr/0031-confinement.md explains the design.
     option         meaning
     hide=PATH      a folder that is empty and read-only for the command, or a file without content
     keep=PATH      a file in a hidden folder that the command can read
+    lock=PATH      a file or folder that is read-only for the command
+    free=FOLDER    a folder inside a locked one that is not
     write=FOLDER   the command can write here, in a private /tmp, and nowhere else
     network=none   no network but its own loopback
     network=HOSTS  the same, with an HTTP proxy to these hosts (separated by commas)
@@ -81,7 +83,9 @@ def confine(options: list[str]) -> dict[str, str]:
         sandbox.restrict_files()
     # First: a copy of /proc that is not protected, wherever it is, permits new mounts of /proc.
     _protect_system()
-    _hide(given.get("hide", []), given.get("keep", []))
+    locked = [path for path in given.get("lock", []) if os.access(path, os.F_OK)]
+    _hide(given.get("hide", []), given.get("keep", []), locked)
+    _make_read_only(locked, given.get("free", []))
     variables: dict[str, str] = {} if sandbox is None else sandbox.open_network()
     _lock()
     _scope(is_strict=is_sandbox)
@@ -168,7 +172,7 @@ def _map_own_ids(user: int, group: int) -> None:
 # ---- hidden folders ----------------------------------------------------------------------------
 
 
-def _hide(paths: list[str], kept: list[str]) -> None:
+def _hide(paths: list[str], kept: list[str], locked: list[str]) -> None:
     # What is inside a hidden folder is hidden with it.
     paths = [path for path in paths if not any(path.startswith(f"{other}/") for other in paths)]
     folders = [path for path in paths if is_folder(path)]
@@ -186,7 +190,7 @@ def _hide(paths: list[str], kept: list[str]) -> None:
         mount(None, file, None, _REMOUNT | BIND | READ_ONLY | _flags_of(file))
     if cover:
         mount(None, cover, None, _UNBINDABLE)  # else each pin would copy the others
-        _pin(paths, cover)
+        _pin([*paths, *locked], cover)
     for folder in folders:
         mount("none", folder, "tmpfs", INERT, "size=64k,mode=0755")
         for path, fd in opened.items():
@@ -196,6 +200,17 @@ def _hide(paths: list[str], kept: list[str]) -> None:
                 mount(None, path, None, _REMOUNT | BIND | READ_ONLY | INERT)
         mount(None, folder, None, _REMOUNT | BIND | READ_ONLY | INERT)
     for fd in opened.values():
+        os.close(fd)
+
+
+def _make_read_only(locked: list[str], free: list[str]) -> None:
+    """Make files and folders read-only but for the `free` folders inside them."""
+    opened = {path: os.open(path, os.O_PATH) for path in free if is_folder(path)}
+    for path in locked:
+        _bind_folder(path, path)
+        mount(None, path, None, _REMOUNT | BIND | READ_ONLY | _flags_of(path))
+    for path, fd in opened.items():
+        mount(f"/proc/self/fd/{fd}", path, None, BIND | RECURSIVE)
         os.close(fd)
 
 

@@ -130,6 +130,7 @@ class Way:
     how: str = ""
     reason: str = ""
     limits: tuple[str, ...] = ()
+    is_root: bool = False
 
 
 class Confinement:
@@ -184,6 +185,7 @@ class Confinement:
             return ConfinedStart(prefix=tuple(_bubblewrap(self.hidden.paths, self._kept)))
         options = [f"--hide={path}" for path in self.hidden.paths]
         options += [f"--keep={path}" for path in self._kept]
+        options += _own_program()
         if sandbox is not None:
             options += sandbox.options()
         return ConfinedStart(options=tuple(options))
@@ -213,6 +215,10 @@ class Confinement:
             return ConfinementStatus(
                 status="advisory", how=way.how, reason=reason, limits=way.limits
             )
+        if sandbox is None and way.is_root:
+            return ConfinementStatus(
+                status="advisory", how=way.how, reason=_ROOT, limits=way.limits
+            )
         reason = "no access to the hub's data, configuration, sockets and processes"
         if sandbox is not None:
             network = ", ".join(sandbox.hosts) or "no host"
@@ -233,6 +239,25 @@ class Confinement:
         for path, deed in candidates.items():
             if _is_reachable(path) and not self.hidden.contains(path):
                 yield path, deed
+
+
+@cache
+def _own_program() -> tuple[str, ...]:
+    """Return options that keep an agent from changing the guard, which starts unconfined.
+
+    They are for an installation in a user's own folder. For root, whose agents can change every
+    program of the system, nothing is gained; see `_ROOT`.
+    """
+    if os.geteuid() == 0:
+        return ()
+    library = Path(os.__file__).resolve().parent
+    python = Path(sys.executable).resolve()
+    shared = sorted(library.parent.glob("libpython*"))
+    paths = [Path(__file__).resolve().parent, python, *shared, library]
+    owned = [path for path in paths if os.access(path, os.W_OK) or os.access(path.parent, os.W_OK)]
+    free = [library / name for name in ("site-packages", "dist-packages")]
+    options = [f"--lock={path}" for path in owned]
+    return (*options, *(f"--free={path}" for path in free if library in owned))
 
 
 def _is_reachable(path: str) -> bool:
@@ -266,7 +291,9 @@ def choose_way(platform: str) -> Way:
         return Way(name=None, reason=reason)
     failure = _probe([sys.executable, "-I", "-S", _GUARD, "--hide={folder}", "{pid}", "0"])
     if failure is None:
-        return Way(name="namespace", how=_namespace_words(), limits=_namespace_limits())
+        is_root = os.geteuid() == 0
+        limits = _namespace_limits()
+        return Way(name="namespace", how=_namespace_words(), limits=limits, is_root=is_root)
     program = shutil.which("bwrap")
     if program is not None and _probe([*_bubblewrap(["{folder}"], (), program)]) is None:
         limit = (
@@ -283,6 +310,10 @@ def choose_way(platform: str) -> Way:
 _PRIVILEGES: Final = "sudo and other programs that change the user do not work in a confined agent"
 _SWAPPED: Final = (
     "an agent can rename the folders above the hidden ones and put others in their place"
+)
+_ROOT: Final = (
+    "confined, but the agent runs as root: it can replace programs and services of the system that"
+    " start outside later; run the hub as an ordinary user, or sandbox the agent"
 )
 _SIGNALS: Final = (
     "an agent can send signals to processes of the same user, the hub included; Linux 6.12 and"
@@ -367,7 +398,15 @@ def _bubblewrap(
     hidden: Sequence[str], kept: Sequence[str], program: str | None = None
 ) -> Iterator[str]:
     """Yield a command line of bubblewrap: everything as it is, without these folders."""
-    yield from (program or "bwrap", "--dev-bind", "/", "/", "--unshare-pid", "--proc", "/proc")
+    yield from (
+        program or shutil.which("bwrap") or "bwrap",
+        "--dev-bind",
+        "/",
+        "/",
+        "--unshare-pid",
+        "--proc",
+        "/proc",
+    )
     yield "--die-with-parent"
     for path in hidden:
         if path == "{folder}" or Path(path).is_dir():

@@ -63,6 +63,7 @@ _CANNOT_RUN, _NOT_FOUND = 126, 127  # the exit statuses shells use
 _KILL_SECONDS = 5.0  # for killed processes to end; one that takes longer hangs in a driver
 _POLL_MILLISECONDS = 200  # between checks of an owner that has no pidfd
 _TICK_SECONDS = 0.005  # between checks of processes that are ending
+_PREFIX = b"QUARTERDECK_GUARDED_"  # of the names of the command's variables; see `guarded_env`
 _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
 _RLIMIT_MSGQUEUE = 12
 MARK_BYTES = 818_977  # the default limit is 819,200
@@ -277,27 +278,43 @@ def _load(name: str) -> Any:
     return __import__(name)
 
 
-def _confine(options: list[str]) -> None:
-    """Confine this process; if that fails, it ends with a sentence and runs nothing."""
+def _confine(options: list[str]) -> dict[str, str]:
+    """Confine this process, return variables to set; if it fails, the process ends and says why."""
     try:
-        os.environ.update(_load("confine_program").confine(options))
+        variables: dict[str, str] = _load("confine_program").confine(options)
     except (ImportError, OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         os.write(2, f"cannot confine the command: {reason}; see `quarterdeck doctor`\n".encode())
         os._exit(_CANNOT_RUN)
+    return variables
+
+
+def _restore_environment() -> None:
+    """Set the command's own variables, which we were given under other names.
+
+    Under their own, some would change the guard, which is not confined: LD_PRELOAD is code.
+    """
+    given = dict(os.environb)
+    os.environb.clear()
+    for name, value in given.items():
+        if name.startswith(_PREFIX):
+            os.environb[name[len(_PREFIX) :]] = value
 
 
 def _become(command: list[str], mask: Iterable[int], options: list[str]) -> NoReturn:
     """Replace this process by the command, with the signal settings we inherited."""
     os.setsid()
     if options:
-        _confine(options)
+        variables = _confine(options)
+        _restore_environment()  # not before: the proxy of a sandbox is not confined either
+        os.environ.update(variables)
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    _restore_locale()
+    if not options:
+        _restore_locale()
     try:
         os.execvp(command[0], command)  # noqa: S606 - running it is the purpose
     except OSError as error:

@@ -18,6 +18,9 @@ from quarterdeck.machine.confinement import UNCONFINED, ConfinedStart
 from quarterdeck.machine.guard_program import living_descendants, send_signal
 
 _PROGRAM = str(Path(__file__).with_name("guard_program.py"))
+_PREFIX = "QUARTERDECK_GUARDED_"  # as in `guard_program`
+_PYTHON = str(Path(sys.executable).resolve())  # not a link that an agent could change
+_LOADERS = ("LD_", "GCONV_PATH", "GLIBC_TUNABLES", "LOCPATH", "NLSPATH")
 _STOP_ROUNDS = 50  # against a program that forks while it is being stopped
 
 
@@ -42,8 +45,21 @@ def guarded_command(
     """
     _find(command[0], env=env, cwd=cwd)
     owner = str(os.getpid())
-    guard = [sys.executable, "-I", "-S", _PROGRAM, *start.options, owner, str(grace_seconds)]
+    guard = [_PYTHON, "-I", "-S", _PROGRAM, *start.options, owner, str(grace_seconds)]
     return [*guard, *start.prefix, *command]
+
+
+def guarded_env(env: Mapping[str, str], start: ConfinedStart = UNCONFINED) -> dict[str, str]:
+    """Return the environment to start a guard with, for a command that gets `env`.
+
+    The guard of a confined command is not confined itself, and an agent chooses variables of its
+    terminals. So the guard gets them under names that mean nothing to a loader or an interpreter.
+    """
+    if start.prefix:  # bubblewrap gets them as they are
+        return {name: value for name, value in env.items() if not name.startswith(_LOADERS)}
+    if not start.options:
+        return dict(env)
+    return {f"{_PREFIX}{name}": value for name, value in env.items()}
 
 
 def _find(program: str, *, env: Mapping[str, str] | None, cwd: str | Path | None) -> None:

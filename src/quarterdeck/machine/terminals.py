@@ -51,7 +51,7 @@ from quarterdeck.acp import schema
 from quarterdeck.errors import AgentNotFound, ConfinementUnavailable
 from quarterdeck.machine.confinement import UNCONFINED, ConfinedStart
 from quarterdeck.machine.hidden import NOTHING_HIDDEN, HiddenFolders
-from quarterdeck.machine.processes import guarded_command
+from quarterdeck.machine.processes import guarded_command, guarded_env
 from quarterdeck.protocol.terminal_output import TailBuffer
 from quarterdeck.wire import INTERNAL_ERROR, INVALID_PARAMS, background_tasks, rpc_error
 
@@ -244,7 +244,7 @@ class DefaultTerminalHandler(anyio.AsyncContextManagerMixin):
         try:
             start = await self._confined_start(session_id)
             command = self._command(request, env, cwd, start)
-            return await _start_process(command, env, cwd)
+            return await _start_process(command, guarded_env(env, start), cwd)
         except ConfinementUnavailable as error:
             raise rpc_error(INVALID_PARAMS, f"cannot start {request.command!r}: {error}") from error
         except AgentNotFound as error:

@@ -23,7 +23,7 @@ import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from types import TracebackType
 from typing import Final, Self
 
@@ -109,7 +109,8 @@ class Runner:
         self._known = KnownAgents(options.agents, options.environ, options.pass_env)
         self.confinement = AgentConfinement(options, self._known)
         self._known.environment.hidden = self.confinement.hidden.paths
-        self._file_names = FileNames(self.confinement.hidden)
+        start = partial(self.confinement.start_terminal, None)
+        self._file_names = FileNames(self.confinement.hidden, start)
         self._news = NewsSubscribers()
         self._stack = AsyncExitStack()
 

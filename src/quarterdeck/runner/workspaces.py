@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +17,13 @@ import anyio
 import anyio.abc
 from msgspec import Struct
 
-from quarterdeck.errors import AcpError, RequestRejected
+from quarterdeck.errors import (
+    AcpError,
+    AgentNotFound,
+    ConfinementUnavailable,
+    RequestRejected,
+)
+from quarterdeck.machine import UNCONFINED, ConfinedStart, guarded_command, guarded_env
 from quarterdeck.machine.hidden import NOTHING_HIDDEN, HiddenFolders, identity
 from quarterdeck.protocol import ERROR_CODES
 from quarterdeck.runner.actor import not_found
@@ -148,17 +154,25 @@ class SessionFile(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class FileNames:
-    """Lists folders, and keeps the last lists for a moment; never names in `hidden` folders."""
+    """Lists folders, and keeps the last lists for a moment; never names in `hidden` folders.
 
-    def __init__(self, hidden: HiddenFolders = NOTHING_HIDDEN) -> None:
+    `confine` returns how git is started: an agent may have put a program of that name on PATH.
+    """
+
+    def __init__(
+        self,
+        hidden: HiddenFolders = NOTHING_HIDDEN,
+        confine: Callable[[], ConfinedStart] = lambda: UNCONFINED,
+    ) -> None:
         self._hidden = hidden
+        self._confine = confine
         self._known: dict[str, tuple[float, list[str]]] = {}
 
     async def under(self, root: str) -> list[str]:
         """Return the files beneath a folder, relative to it; without those that git ignores."""
         known = self._known.pop(root, None)
         if known is None or time.monotonic() - known[0] > FRESH_SECONDS:
-            names = await _listed_by_git(root)
+            names = await _listed_by_git(root, self._confine)
             if names is None:
                 # On a thread: a disk may be slow, or far away.
                 names = await anyio.to_thread.run_sync(_walked, root)
@@ -230,20 +244,23 @@ def _rank(name: str, sought: str) -> int | None:
     return 3 if all(letter in letters for letter in sought) else None
 
 
-async def _listed_by_git(root: str) -> list[str] | None:
+async def _listed_by_git(root: str, confine: Callable[[], ConfinedStart]) -> list[str] | None:
     """Return what git knows and does not ignore; None without a repository, or without git."""
     # Whatever the repository's own settings say, no program of theirs is started: not to watch
     # files, and not to fetch what is missing, which a protocol of theirs would do.
     command = ("git", *SETTINGS, "-C", root, *LIST_FILES)
     plain = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    env = {**plain, **CAREFUL}
     try:
+        start = await anyio.to_thread.run_sync(confine)
         process = await anyio.open_process(
-            command,
+            guarded_command(command, env=env, start=start) if start != UNCONFINED else command,
             stdin=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env={**plain, **CAREFUL},
+            env=guarded_env(env, start),
+            cwd="/",
         )
-    except OSError:
+    except (OSError, AgentNotFound, ConfinementUnavailable):
         return None
     async with process:
         output = await _output(process)

@@ -38,7 +38,7 @@ from quarterdeck.storage.checking import FILES, HUB, LOG, RUNNER, FileReport, ch
 from quarterdeck.storage.lock import PRIVATE
 from quarterdeck.storage.sqlite_schema import connect_reader
 
-SECRETS: Final = ("hub.key", "push.key")
+SECRETS: Final = ("identity.key", "push.key")
 _ORDER: Final = (HUB, RUNNER, LOG)
 _MANIFEST: Final = "manifest.json"
 _FORMAT: Final = 1

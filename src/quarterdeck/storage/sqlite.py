@@ -126,7 +126,7 @@ class _SqliteLog:
         self._bad_records: set[str] = set()
         self._next_id = 1
         self._unswept: list[tuple[int, int]] = []
-        self._unsealed = _SEALED
+        self._unsealed, self._can_seal = _SEALED, True
         """The ids of rows of an older format that may have no checksum yet."""
         self._wal_bytes = 0
         self._was_absent = False
@@ -145,7 +145,11 @@ class _SqliteLog:
 
     @property
     def _has_chores(self) -> bool:
-        return not self.is_compacting and (bool(self._unswept) or len(self._unsealed) > 0)
+        return not self.is_compacting and (bool(self._unswept) or self._has_unsealed)
+
+    @property
+    def _has_unsealed(self) -> bool:
+        return self._can_seal and len(self._unsealed) > 0
 
     # ---- compaction ------------------------------------------------------------------------
 
@@ -286,7 +290,7 @@ class _SqliteLog:
         with self._failures():
             if self._unswept and not self.is_compacting:
                 self._sweep()
-            elif len(self._unsealed) and not self.is_compacting:
+            elif self._has_unsealed and not self.is_compacting:
                 self._seal()
             if self._wal_bytes > _CHECKPOINT_BYTES:
                 self._wal_bytes = 0
@@ -359,7 +363,7 @@ class _SqliteLog:
             "SELECT epoch, number, unsealed_from, unsealed_to FROM log"
         ).fetchone() or ("", 0, 1, 0)
         epoch, number, unsealed_from, unsealed_to = facts
-        self._unsealed = range(unsealed_from, unsealed_to + 1)
+        self._unsealed, self._can_seal = range(unsealed_from, unsealed_to + 1), True
         is_new = number == 0
         is_empty = is_new and not self._heads and not self._was_absent
         lost = self._lost(reading, is_empty=is_empty, epoch=epoch)
@@ -485,7 +489,7 @@ class _SqliteLog:
 
     def _seal(self) -> None:
         """Give some rows of an older format their checksums."""
-        unsealed, self._unsealed = self._unsealed, _SEALED  # if it fails, the next start tries
+        unsealed, self._can_seal = self._unsealed, False  # if it fails, the next start tries
         names = {head.id: head.name for head in self._heads.values()}
         query = (unsealed.start, unsealed.stop - 1, _SEAL_ROWS)
         rows = self._writer.execute(_UNSEALED, query).fetchall()
@@ -500,7 +504,8 @@ class _SqliteLog:
                 )
             self._writer.execute("UPDATE log SET unsealed_from = ?", (done,))
         self._wal_bytes += sum(len(row[4]) + 8_192 for row in rows)
-        self._unsealed = range(done, unsealed.stop)
+        # After the commit: a reader takes the range before it queries, so it misses no row.
+        self._unsealed, self._can_seal = range(done, unsealed.stop), True
 
     @contextmanager
     def _failures(self) -> Iterator[None]:

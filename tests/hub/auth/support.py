@@ -46,7 +46,7 @@ async def open_authentication(
     """Open `Authentication` on its database; yield it with a token of the owner."""
     async with open_database(folder / "hub.db", HUB_TABLES) as database:
         times = {} if now is None else {"now": now}
-        key = hub_key(folder / "hub.key")
+        key = hub_key(folder / "identity.key")
         auth = Authentication(HubStore(database), key, options or AuthenticationOptions(), **times)
         await auth.load()
         yield auth, owner_token(auth.devices)

@@ -13,7 +13,7 @@ from quarterdeck.machine.private_files import open_private, private_folder
 
 
 def test_a_key_is_created_once_and_only_its_user_can_read_it(tmp_path: Path) -> None:
-    path = tmp_path / "hub.key"
+    path = tmp_path / "identity.key"
     key = hub_key(path).public
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert hub_key(path).public == key
@@ -44,13 +44,13 @@ def test_a_token_is_long_and_random() -> None:
 def test_a_key_file_is_private_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        hub_key(tmp_path / "hub.key")
+        hub_key(tmp_path / "identity.key")
         open_private(tmp_path / "hub.db")
         private_folder(tmp_path / "home")
     finally:
         os.umask(before)
     modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()}
-    assert modes == {"hub.key": 0o600, "hub.db": 0o600, "home": 0o700}
+    assert modes == {"identity.key": 0o600, "hub.db": 0o600, "home": 0o700}
 
 
 @pytest.mark.parametrize("use", [hub_key, open_private])

@@ -143,23 +143,23 @@ def derived_from(card: PermissionCard) -> dict[str, Any]:
 
 
 def option_views(options: Sequence[Any]) -> tuple[OptionView, ...]:
-    """Return the buttons of a request; two that differ have different labels."""
+    """Return the buttons of a request; no two have the same label.
+
+    If an agent's names repeat as well, all options of that kind are numbered: a number on some
+    could be a part of another's name.
+    """
     named = [each for each in options if isinstance(each, Mapping)]
-    views = tuple(map(_option, named))
-    labels = Counter(view.label for view in views)
-    distinct = tuple(
-        replace(view, label=f"{view.label}: {visible(str(option.get('name')))}")
-        if labels[view.label] > 1
-        else view
-        for view, option in zip(views, named, strict=True)
-    )
-    labels = Counter(view.label for view in distinct)
-    return tuple(
-        replace(view, label=f"{view.label} ({visible(view.option_id)})")
-        if labels[view.label] > 1
-        else view
-        for view in distinct
-    )
+    views = [_option(each) for each in named]
+    for label, count in Counter(view.label for view in views).items():
+        if count == 1:
+            continue
+        group = [index for index, view in enumerate(views) if view.label == label]
+        words = [f"{label}: {visible(str(named[index].get('name')))}" for index in group]
+        if len(set(words)) < len(words):
+            words = [f"{each} ({number})" for number, each in enumerate(words, 1)]
+        for index, each in zip(group, words, strict=True):
+            views[index] = replace(views[index], label=each)
+    return tuple(views)
 
 
 def is_ambiguous(options: Sequence[OptionView]) -> bool:
