@@ -136,15 +136,17 @@ async def _unusable(endpoint: Endpoint, target: Target) -> str | None:
     writer = _RequestWriter(endpoint, target)
     requests = {"the owner": writer.request(writer.bearer)}
     if endpoint.scope is not None and endpoint.path != "/api/logout":  # that ends the browser
-        valid = Attack("", writer.request(writer.proof), frozenset())
-        requests["the browser"] = target.replays[_name(endpoint)] = writer.signed(valid)
-    for name, raw in requests.items():
+        requests["the browser"] = writer.request(writer.proof)
+    for name, request in requests.items():
+        raw = writer.signed(Attack("", request, frozenset()))
         async with target.served.connect() as wire:
             with anyio.fail_after(PATIENCE):
                 await wire.send(raw)
                 status, _ = await wire.head()
         if status in _GUARD:
             return f"{_name(endpoint)}: refused {name}: {status}"
+        if name == "the browser":
+            target.replays[_name(endpoint)] = raw
     return None
 
 

@@ -83,6 +83,7 @@ async def test_no_attack_gets_through_to_any_endpoint_of_a_hub(
         holes = await attack_every(found.endpoints, target, half=PARSERS.index(parser))
         assert not holes, "\n".join(holes)
         assert (await browser.call("GET", "/api/device")).status == 200
+        assert (await found.served.call("GET", "/api/device", token=target.token)).status == 200
 
 
 async def test_a_device_reaches_nothing_above_its_scope(tmp_path: Path) -> None:
