@@ -26,8 +26,9 @@ from quarterdeck.http.limits import ACCEPT_RETRY_SECONDS
 
 logger = logging.getLogger(__name__)
 
-ACCEPTED: Final = 64
-"""Connections accepted in one turn of the loop."""
+ACCEPTED: Final = 512
+"""Connections accepted in one turn of the loop, some 10 ms. A flood brings more, and a full backlog
+of the system makes honest clients wait for seconds until they connect again."""
 PER_TURN: Final = 8
 """Connections begun in one turn: some 10 ms, if all of them are expensive."""
 WAITING: Final = 256

@@ -70,7 +70,7 @@ HEAD_BYTES: Final = 64 << 10
 """More than an application accepts, so that a client that is a little over reads why."""
 SENT_AHEAD: Final = 8
 """Requests of one connection that may wait for the answers before them."""
-BACKLOG: Final = 1_024
+BACKLOG: Final = 4_096
 """Connections that the system keeps until they are accepted."""
 RETRY_SECONDS: Final = 5
 _quiet = logging.getLogger(f"{__name__}.websocket")
