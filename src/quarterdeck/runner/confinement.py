@@ -77,7 +77,9 @@ class AgentConfinement:
             found = self.status(None if name == DEFAULT else name)
             if found.status == "advisory" and (name == DEFAULT or self._own_mode(name)):
                 facts = {"agent": name, "reason": found.reason}
-                logger.warning("agents are not fully confined", extra=facts)
+                # What a machine cannot do is no news at each start; what its owner turned off is.
+                level = logging.WARNING if self._is_off(name) else logging.INFO
+                logger.log(level, "agents are not fully confined", extra=facts)
 
     # ---- what a session needs ------------------------------------------------------------------
 
@@ -139,6 +141,10 @@ class AgentConfinement:
             structs.replace(agent, confinement=self.status(agent.name))
             for agent in self.known.all()
         ]
+
+    def _is_off(self, name: str) -> bool:
+        own = None if name == DEFAULT else self._own_mode(name)
+        return (own or self._base.mode) == "off"
 
     def _own_mode(self, name: str | None) -> Any:
         return self._agent(name).confine
