@@ -220,7 +220,7 @@ async def test_clients_that_do_not_read_slow_no_other_and_cost_little_memory(
             log = len(await stored(host, session_id))
             data = bytearray()
             async with await SocketStream.from_socket(stalled.pop()) as revived:
-                while b"\nid: %d\n" % log not in data[-70_000:]:
+                while b"-%d\n" % log not in data[-70_000:]:
                     data += await revived.receive(1 << 20)
             ids = [int(found) for found in IDS.findall(bytes(data))]
             assert ids == list(range(1, log + 1))
