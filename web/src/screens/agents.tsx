@@ -27,6 +27,12 @@ export function AgentsScreen(): JSX.Element {
   const missing = known.filter((agent) => !agent.installed)
   return (
     <Screen title="Agents">
+      <AdvisoryReasons
+        agents={[
+          ...running.map((each) => ({ name: each.name ?? each.agentId, found: each.confinement })),
+          ...installed.map((each) => ({ name: each.name, found: each.confinement ?? null })),
+        ]}
+      />
       {running.length === 0 ? null : (
         <section>
           <h2 class="group-name">Running</h2>
@@ -87,17 +93,35 @@ function noteOf(agent: KnownAgent): string {
   return [agent.command, ...agent.args].join(' ')
 }
 
-/** Whether the machine keeps an agent from the hub's own files; why not, if it does not. */
+/** Why confinement is only advisory, each reason once, with the agents it holds for. */
+function AdvisoryReasons(props: {
+  agents: { name: string; found: AgentRow['confinement'] }[]
+}): JSX.Element | null {
+  const names = new Map<string, Set<string>>()
+  for (const { name, found } of props.agents) {
+    if (found === null || found.status === 'enforced') continue
+    names.set(found.reason, (names.get(found.reason) ?? new Set()).add(name))
+  }
+  if (names.size === 0) return null
+  const isEvery = names.size === 1 && props.agents.every(({ found }) => found?.status === 'advisory')
+  return (
+    <>
+      {[...names].map(([reason, agents]) => (
+        <p key={reason} class="row-note confinement-advisory" role="note">
+          Confinement is advisory{isEvery ? '' : ` for ${[...agents].join(', ')}`}: {reason}.
+        </p>
+      ))}
+    </>
+  )
+}
+
+/** Whether the machine keeps an agent from the hub's own files. */
 function ConfinementNote({ found }: { found: AgentRow['confinement'] }): JSX.Element | null {
   if (found === null) return null
   if (found.status === 'enforced') {
     return <span class="row-note">Confined: enforced by {found.how}</span>
   }
-  return (
-    <span class="row-note confinement-advisory" role="note">
-      Confinement advisory: {found.reason}
-    </span>
-  )
+  return <span class="row-note confinement-advisory">Confinement: advisory</span>
 }
 
 /** A letter on a coloured ground, to tell agents apart at a glance. */
