@@ -318,7 +318,8 @@ def test_the_composer_gives_way_and_keeps_what_was_written(
     prompt = page.get_by_label("Prompt", exact=True)
     prompt.fill("And then\nthe rest\nof it")
     _at(page, "keyboard up", "200%")
-    height = page.locator(".composer").evaluate("each => each.getBoundingClientRect().height")
-    assert height < 90
+    page.wait_for_function(
+        "document.querySelector('.composer').getBoundingClientRect().height < 90"
+    )
     expect(page.locator(".approval .command")).to_be_in_viewport(ratio=1)
     expect(prompt).to_have_value("And then\nthe rest\nof it")

@@ -488,8 +488,15 @@ class _SqliteLog:
             self._unswept.pop(0)
 
     def _seal(self) -> None:
-        """Give some rows of an older format their checksums."""
-        unsealed, self._can_seal = self._unsealed, False  # if it fails, the next start tries
+        """Give some rows of an older format checksums; if that fails, the next start tries."""
+        try:
+            self._seal_some()
+        except BaseException:
+            self._can_seal = False
+            raise
+
+    def _seal_some(self) -> None:
+        unsealed = self._unsealed
         names = {head.id: head.name for head in self._heads.values()}
         query = (unsealed.start, unsealed.stop - 1, _SEAL_ROWS)
         rows = self._writer.execute(_UNSEALED, query).fetchall()
@@ -505,7 +512,7 @@ class _SqliteLog:
             self._writer.execute("UPDATE log SET unsealed_from = ?", (done,))
         self._wal_bytes += sum(len(row[4]) + 8_192 for row in rows)
         # After the commit: a reader takes the range before it queries, so it misses no row.
-        self._unsealed, self._can_seal = range(done, unsealed.stop), True
+        self._unsealed = range(done, unsealed.stop)
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
