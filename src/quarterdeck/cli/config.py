@@ -88,6 +88,9 @@ class LogSection(Struct, frozen=True, kw_only=True):
 class SessionsSection(Struct, frozen=True, kw_only=True):
     idle_agent_minutes: float = 0.0
     """After so many minutes an idle agent is stopped until it is needed; 0 keeps it running."""
+    response_seconds: float = 30.0
+    """After so many seconds an agent that does not end a cancelled turn, or does not read its
+    input, is reported as unresponsive."""
 
 
 class RetentionSection(Struct, frozen=True, kw_only=True):
@@ -142,6 +145,7 @@ def hub_options(
         "push_services": config.push.services,
         "synchronous": config.log.durability,
         "idle_agent_minutes": config.sessions.idle_agent_minutes,
+        "response_seconds": config.sessions.response_seconds,
         "retention": Retention(
             prompts_days=config.retention.prompts_days,
             decisions_days=config.retention.decisions_days,
@@ -360,6 +364,10 @@ def _check(config: HubConfig, reader: _Reader) -> None:
         ("retention", "prompts_days"): config.retention.prompts_days,
         ("retention", "decisions_days"): config.retention.decisions_days,
     }
+    if not 0 < config.sessions.response_seconds < _LONGEST:
+        given = config.sessions.response_seconds
+        reason = f"sessions.response_seconds is {given}; use a number of seconds above 0"
+        raise reader.invalid(("sessions", "response_seconds"), reason)
     for keys, span in spans.items():
         if not 0 <= span < _LONGEST:
             reason = f"{'.'.join(keys)} is {span}; use a number of at least 0, 0 for never"

@@ -57,6 +57,7 @@ class HostOptions:
     terminal: TerminalHandler | None = None
     kill_timeout_ms: float | None = None
     open_timeout_ms: float | None = None
+    response_timeout_ms: float | None = None
     elicitation: Sequence[ElicitationMode] | None = None
     inherit: Inherit | None = None
     on_permission: OnPermission | None = None
@@ -80,6 +81,9 @@ class ResolvedHostOptions:
     open_timeout_ms: float = 600_000
     """For an agent to answer `session/new`, `session/load` or `session/resume`: a long history
     takes long, but an agent that never answers must not keep a session busy for ever."""
+    response_timeout_ms: float = 30_000
+    """After which an agent that does not end a cancelled turn, or does not read its input during a
+    turn, is reported as unresponsive."""
     elicitation: tuple[ElicitationMode, ...] = ()
     """The modes of elicitations that the embedding program answers: "form", "url", or both."""
     inherit: Inherit | None = None
@@ -133,6 +137,7 @@ _SNAKE = {
     "restartBackoff": "restart_backoff",
     "killTimeoutMs": "kill_timeout_ms",
     "openTimeoutMs": "open_timeout_ms",
+    "responseTimeoutMs": "response_timeout_ms",
 }
 
 
@@ -180,6 +185,10 @@ def _check_kill_timeout(value: Any) -> float:
 
 def _check_open_timeout(value: Any) -> float:
     return _milliseconds("openTimeoutMs", value)
+
+
+def _check_response_timeout(value: Any) -> float:
+    return _milliseconds("responseTimeoutMs", value)
 
 
 def _milliseconds(name: str, value: Any) -> float:
@@ -265,6 +274,7 @@ _CHECKS: dict[str, Any] = {
     "fs": _check_fs,
     "terminal": _check_terminal,
     "open_timeout_ms": _check_open_timeout,
+    "response_timeout_ms": _check_response_timeout,
     "elicitation": _check_elicitation,
     "inherit": _check_inherit,
     "on_permission": _check_on_permission,

@@ -156,6 +156,11 @@ class Emitter:
             for event in session.settings.repaired(Normalized(kind, payload, extensions)):
                 self.enqueue(session, event)
 
+    def close_tool_calls(self, session: HostSession, reason: str) -> None:
+        """Queue the ends of the tool calls that a turn leaves open; it ends in the next event."""
+        for event in session.tool_calls.close_open(reason):
+            self.enqueue(session, event)
+
     def enqueue(self, session: HostSession, normalized: Normalized) -> None:
         """Number, encode and queue a session's event.
 

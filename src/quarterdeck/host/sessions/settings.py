@@ -58,8 +58,8 @@ class SessionSettings:
     def learn(self, kind: str, payload: Mapping[str, Any]) -> None:
         """Apply an event of the log."""
         if kind == "current-mode-update":
-            modes = self.modes if isinstance(self.modes, Mapping) else {"availableModes": []}
-            self.modes = {**modes, "currentModeId": payload.get("currentModeId")}
+            known = self.modes if isinstance(self.modes, Mapping) else {"availableModes": []}
+            self.modes = {**known, "currentModeId": payload.get("currentModeId")}
         elif kind in SETTING_TYPES:
             modes, options = payload.get("modes"), payload.get("configOptions")
             self.modes = self.modes if modes is None else modes

@@ -91,6 +91,14 @@ class ProcessTransport:
         except ConnectionClosed as error:
             raise ConnectionClosed(f"{self._program} no longer reads its input") from error
 
+    async def wait_unread(self) -> None:
+        """Wait until the child has closed its input."""
+        await self._pipes.wait_unread()
+
+    def read_progress(self) -> tuple[int, int]:
+        """Return how many bytes of its input the child has read, and has yet to read."""
+        return self._pipes.read_progress()
+
     def close_input(self) -> None:
         """Close the input of the child; its output can still be read."""
         self._pipes.close_writing()
