@@ -55,6 +55,7 @@ from quarterdeck.host.capabilities import derive_client_capabilities
 from quarterdeck.host.checks import agent_exited, agent_misbehaved
 from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.options import ResolvedHostOptions
+from quarterdeck.host.reports import RepeatedReports, StderrReports
 from quarterdeck.host.secrets import Secrets, credentials, environment_of
 from quarterdeck.host.sessions.session import EarlyUpdates
 from quarterdeck.machine import (
@@ -167,6 +168,8 @@ class AgentProcess:
         self._emitter = emitter
         self._journal = emitter.journal
         self._owner = owner
+        self._dropped = RepeatedReports()
+        self._stderr = StderrReports(self._publish_stderr)
         self._reason: AgentExitReason | None = None
         self._exit: dict[str, Any] | None = None
         self._initialized: dict[str, Any] | None = None  # the result of `initialize`
@@ -322,7 +325,12 @@ class AgentProcess:
             guarded = guarded_command(command, env=env, cwd=cwd, start=start)
             env = guarded_env(env, start)
             async with open_process(
-                guarded, cwd=cwd, env=env, on_stderr=self._on_stderr, stop_seconds=1
+                guarded,
+                cwd=cwd,
+                env=env,
+                name=self.definition.id,
+                on_stderr=self._stderr.take,
+                stop_seconds=1,
             ) as process:
                 return await self._serve(process)
         except (AgentNotFound, ConfinementUnavailable) as error:
@@ -437,6 +445,7 @@ class AgentProcess:
             tasks.start_soon(self._cancel_on_ending, scope)
             tasks.start_soon(self._cancel_on_closed_input, process, scope)
             tasks.start_soon(self._watch_input, process)
+            tasks.start_soon(self._stderr.run)
             await connection.wait_closed()
             scope.cancel()
 
@@ -489,6 +498,8 @@ class AgentProcess:
         self._diagnose("error", "agent/process-error", message)
 
     def _record_exit(self, process: ProcessTransport) -> None:
+        self._stderr.flush()
+        self._dropped.flush()
         self._exit = exit_record(process.exit_status)
         self._diagnose("info", "agent/exit", "agent process exited", self._exit)
 
@@ -545,8 +556,19 @@ class AgentProcess:
     def _diagnose(self, level: DiagnosticLevel, code: str, message: str, data: Any = None) -> None:
         self._emitter.diagnostic(level, code, message, agent_id=self.id, data=data)
 
-    def _on_stderr(self, line: str) -> None:
-        self._diagnose("info", "agent/stderr", self.secrets.hidden(line))
+    def _publish_stderr(self, text: str, lines: int) -> None:
+        data = None if lines == 1 else {"lines": lines}
+        self._diagnose("info", "agent/stderr", self.secrets.hidden(text), data)
+
+    def report_dropped(self, code: str, kind: str, message: str, **facts: Any) -> None:
+        """Report something that the agent sent and that is not kept; repetitions are counted."""
+
+        def publish(count: int) -> None:
+            text = message if count == 1 else f"{message} ({count:,} times so far)"
+            shown = self.secrets.hidden(text)
+            self._emitter.dropped(self.id, code, shown, {**facts, "count": count})
+
+        self._dropped.add((code, kind), publish)
 
     def _on_report(self, report: Report) -> None:
         text = self.secrets.hidden(report.text.decode("utf-8", "replace"))
@@ -563,6 +585,9 @@ class AgentProcess:
             self._owner.on_update(self, params.session_id, params.update)
         elif method == "elicitation/complete" and isinstance(params, dict):
             self._owner.on_elicitation_complete(self, params.get("elicitationId"))
+        else:
+            message = f"agent {self.id} sent {method}, which is not known here; it was dropped"
+            self.report_dropped("agent/notification-dropped", method, message, method=method)
 
     def _on_request(self, method: str, params: Any) -> Any:
         return self._owner.on_request(self, method, params)

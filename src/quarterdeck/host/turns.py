@@ -34,6 +34,7 @@ from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.log.repair import mark
 from quarterdeck.host.operations import InBackground
 from quarterdeck.host.requests.handlers import AgentRequests
+from quarterdeck.host.sessions.opening import report_empty
 from quarterdeck.host.sessions.session import HostSession
 from quarterdeck.jsontext import decode_json
 from quarterdeck.protocol import ERROR_CODES, SessionConfigValue, to_json
@@ -125,7 +126,7 @@ class Turns:
         self._requests.supersede(lambda each: each.session is session and each.is_of_turn)
         session.status = "prompting"  # before the first await: a second prompt is refused
         # In a task of the host: if the caller is cancelled, the turn still gets its end.
-        self._in_background(lambda: self._run(connection, session, blocks, turn))
+        self._in_background(lambda: self._run(agent, connection, blocks, turn))
         try:
             await turn.ended.wait()
         except BaseException:
@@ -141,11 +142,12 @@ class Turns:
 
     async def _run(
         self,
+        agent: AgentProcess,
         connection: Connection,
-        session: HostSession,
         blocks: list[dict[str, Any]],
         turn: _Turn,
     ) -> None:
+        session = turn.session
         if session.generation != turn.generation:  # its agent ended before this task began
             self._end(turn)
             return
@@ -167,6 +169,7 @@ class Turns:
 
         def on_answer(answer: Result | Failure) -> None:
             # In wire order: updates that follow the answer are recorded after `prompt-finished`.
+            report_empty(agent, "session/prompt", answer)
             finish(*_finished(answer))
 
         try:
@@ -315,6 +318,8 @@ class Turns:
         """Call a method that sets something; record the change in the moment of the answer."""
 
         def on_answer(answer: Result | Failure) -> None:
+            if method == "session/set_config_option":
+                report_empty(agent, method, answer)
             if isinstance(answer, Result):
                 event = change(decode_json(answer.value))
                 if session.is_live:
