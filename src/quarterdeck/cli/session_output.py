@@ -29,6 +29,7 @@ from quarterdeck.errors import CommandFailed
 from quarterdeck.http.client import HubApi
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import Event, SessionState, initial_state, reduce, to_json
+from quarterdeck.protocol.shown_events import reduce_shown
 from quarterdeck.views.context import ContextProjector, encode_context_event
 from quarterdeck.views.markdown import document
 from quarterdeck.views.packets import PacketProjector
@@ -64,7 +65,7 @@ async def _print_text(api: HubApi, session: _Session, after: int, until: int) ->
     printer = TextPrinter(Screen(sys.stdout), cwd=session["cwd"])
     state = initial_state(session["sessionId"])
     async for event in read_events(api, session["sessionId"], until=until):
-        state = reduce(state, event)
+        state = reduce_shown(state, event)
         if event.seq > after:
             printer.event(event, state)
     printer.end()

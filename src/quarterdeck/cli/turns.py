@@ -34,7 +34,8 @@ from quarterdeck.cli.terminal.session_printer import (
 from quarterdeck.client import Client
 from quarterdeck.errors import CommandFailed, HubDeclined, Misused
 from quarterdeck.http.client import HubApi
-from quarterdeck.protocol import Event, initial_state, reduce
+from quarterdeck.protocol import Event, initial_state
+from quarterdeck.protocol.shown_events import reduce_shown
 from quarterdeck.views.acp import prompt_key
 from quarterdeck.views.text import one_line
 from quarterdeck.wire import background_tasks
@@ -277,7 +278,7 @@ class FollowedTurn:
         if self._is_over:
             self._progress.set()
             return  # neither printed nor answered here: it is of another prompt
-        self._state = reduce(self._state, event)
+        self._state = reduce_shown(self._state, event)
         if self._options.is_json or not is_replayed:
             self._printer.event(event, self._state)
         self._responder.on_event(event)

@@ -56,6 +56,7 @@ from quarterdeck.protocol import (
     reduce,
     to_json,
 )
+from quarterdeck.protocol.shown_events import reduce_shown
 from quarterdeck.views.line_diff import LineTally, tally_of
 
 LONGEST_TEXT: Final = 32 << 10
@@ -389,7 +390,7 @@ class Transcript:
         found.append(block)
 
     def _call(self, event: ToolCallEvent | ToolCallUpdateEvent) -> None:
-        before, self.state = self.state, reduce(self.state, event)
+        before, self.state = self.state, reduce_shown(self.state, event)
         if self.state is before:
             return  # an update of an unknown call
         payload: Any = event.payload

@@ -206,6 +206,34 @@ async def test_why_a_client_does_not_hand_over_a_file_is_told(
     assert texts_of(done) == f"Error: {tmp_path}/a.txt: {words}"
 
 
+@pytest.mark.parametrize("is_there", [False, True])
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"code": -32603, "message": "Internal error", "data": {"details": "ENOENT"}},
+        {"code": -32602, "message": "Invalid params"},
+        {"code": -32000, "message": "boom"},
+        {"code": -32002, "message": "Resource not found"},
+    ],
+    ids=lambda error: str(error["code"]),
+)
+async def test_a_missing_file_is_created_whatever_error_the_client_has_for_it(
+    tmp_path: Path, error: dict[str, Any], is_there: bool
+) -> None:
+    if is_there:
+        (tmp_path / "a.txt").write_text("old")
+    offers = {"fs": {"readTextFile": True}}
+    async with at_work(tmp_path, capabilities=offers) as driver:
+        tool = '/tool write {"path": "a.txt", "content": "new"}'
+        prompt = await driver.hand.ask_prompt(driver.session_id, tool)
+        for _ in range(1 if is_there and error["code"] != -32002 else 2):
+            request = await driver.hand.requested("fs/read_text_file")
+            await driver.hand.send({"id": request["id"], "error": error})
+        await driver.hand.answered(prompt)
+    is_written = (tmp_path / "a.txt").read_text() == "new"
+    assert is_written == (not is_there or error["code"] == -32002)
+
+
 async def test_no_file_behind_a_link_that_leads_out_is_requested_from_a_client(
     tmp_path: Path,
 ) -> None:

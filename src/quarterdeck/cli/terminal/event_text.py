@@ -99,10 +99,10 @@ def body(event: Event, marks: Marks, cwd: str) -> list[Line]:
         case PlanEvent():
             return [_plan_line(entry, marks) for entry in _tables(payload.get("entries"))]
         case ToolCallEvent() | ToolCallUpdateEvent():
-            return _content_lines(payload, cwd)
+            return content_lines(payload, cwd)
         case PermissionRequestCreatedEvent():
             call = payload.get("toolCall")
-            return _content_lines(call if isinstance(call, Mapping) else {}, cwd)
+            return content_lines(call if isinstance(call, Mapping) else {}, cwd)
         case ApprovalMismatchEvent():
             return mismatch_lines(payload)
         case (
@@ -164,7 +164,8 @@ def _plan_line(entry: Mapping[str, Any], marks: Marks) -> Line:
     return Line(f"{marks.of(status)} {plain(entry.get('content', ''))}", style)
 
 
-def _content_lines(call: Mapping[str, Any], cwd: str) -> list[Line]:
+def content_lines(call: Mapping[str, Any], cwd: str) -> list[Line]:
+    """Return the content of a tool call as lines."""
     lines: list[Line] = []
     for part in _tables(call.get("content")):
         match part:

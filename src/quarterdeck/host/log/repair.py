@@ -35,6 +35,7 @@ from quarterdeck.protocol.tool_calls import (
     corrections,
     documented_announcement,
     documented_update,
+    is_final_status,
     is_open,
     is_regular,
     is_turn_boundary,
@@ -77,7 +78,7 @@ class _Call:
         self._first, self._turn = first, turn
         self._folded: tuple[ToolCallState, ToolCallFacts] | None = None
         self._more: dict[str, Any] = {}
-        self.is_final = first.get("status") in FINAL_STATUSES
+        self.is_final = is_final_status(first.get("status"))
 
     @classmethod
     def folded(cls, documented: ToolCallState, known: ToolCallFacts) -> _Call:

@@ -51,6 +51,7 @@ logger = logging.getLogger(__name__)
 
 HOOK_SECONDS: Final = 1.0
 """Time after which the hook can no longer allow a request."""
+_KNOWN_PARAMS: Final = frozenset({"sessionId", "toolCall", "options"})
 _REJECTING: Final = frozenset({"reject_once", "reject_always"})
 
 
@@ -64,6 +65,8 @@ class PermissionRequest(AgentRequest):
         self.in_session = session
         self.tool_call = params.get("toolCall")
         self.options = params.get("options")
+        self.more = {name: params[name] for name in params if name not in _KNOWN_PARAMS}
+        """What else the agent sent with it, such as `_meta`: extensions of its first event."""
         self.outcome: dict[str, Any] | None = None
         self.facts: ToolCallFacts | None = None
         """What is known of the call; None without a hook."""
@@ -221,7 +224,13 @@ class PermissionRequests:
             request.hook_data = verdict.hook_data
             # Pending before it is published: a subscriber may answer at once.
             self._table.add(request)
-            self._publish(request, "permission-request-created", payload, _request(request))
+            with self._emitter.journal.batch():
+                self._created(request, payload)
+                self._emitter.host_event(
+                    "permission-updated",
+                    request.event_payload(),
+                    extensions=_extensions(_request(request)),
+                )
         return request
 
     def _verdict(self, request: PermissionRequest, facts: ToolCallFacts) -> Verdict:
@@ -282,12 +291,7 @@ class PermissionRequests:
         answered = {"requestId": request.id, "status": "answered", "outcome": request.outcome}
         both = {**_request(request), "decidedBy": dict(verdict.by)}
         with self._emitter.journal.batch():
-            self._emitter.session_event(
-                request.in_session,
-                "permission-request-created",
-                payload,
-                _extensions(_request(request)),
-            )
+            self._created(request, payload)
             self._publish(
                 request,
                 "permission-request-resolved",
@@ -296,6 +300,12 @@ class PermissionRequests:
                 both,
             )
         self._settle(request)
+
+    def _created(self, request: PermissionRequest, payload: dict[str, Any]) -> None:
+        ours = _extensions(_request(request)) or {}
+        self._emitter.session_event(
+            request.in_session, "permission-request-created", payload, request.more | ours or None
+        )
 
     def respond(
         self, request_id: str, outcome: dict[str, Any], by: Mapping[str, Any] | None = None

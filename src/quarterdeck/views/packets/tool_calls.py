@@ -98,6 +98,11 @@ class PacketToolCall:
         """Return whether an announcement or request of `turn` is for this call, not a new one."""
         return self._facts is None or is_open(self._facts, turn)
 
+    @property
+    def content(self) -> tuple[Any, ...]:
+        """The content that the agent sent last."""
+        return () if self._facts is None else self._facts.content
+
     def announce(self, payload: Mapping[str, Any]) -> None:
         """Apply an announcement, the first or a repeated one."""
         self._apply(announced(self._facts, payload, self.turn), payload)
