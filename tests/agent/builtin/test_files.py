@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from tests.agent.builtin.driver import ALLOW, REJECT, at_work, texts_of
@@ -226,10 +227,22 @@ async def test_a_missing_file_is_created_whatever_error_the_client_has_for_it(
     async with at_work(tmp_path, capabilities=offers) as driver:
         tool = '/tool write {"path": "a.txt", "content": "new"}'
         prompt = await driver.hand.ask_prompt(driver.session_id, tool)
-        for _ in range(1 if is_there and error["code"] != -32002 else 2):
-            request = await driver.hand.requested("fs/read_text_file")
-            await driver.hand.send({"id": request["id"], "error": error})
-        await driver.hand.answered(prompt)
+
+        async def refuse() -> None:
+            refused: list[Any] = []
+            while True:
+                request = await driver.hand.came(
+                    lambda each: (
+                        each.get("method") == "fs/read_text_file" and each["id"] not in refused
+                    )
+                )
+                refused.append(request["id"])
+                await driver.hand.send({"id": request["id"], "error": error})
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(refuse)
+            await driver.hand.answered(prompt)
+            tasks.cancel_scope.cancel()
     is_written = (tmp_path / "a.txt").read_text() == "new"
     assert is_written == (not is_there or error["code"] == -32002)
 
