@@ -17,7 +17,7 @@ from quarterdeck.storage.checksums import (
     record_checksum,
     run_checksum,
 )
-from quarterdeck.storage.contract import Run, SessionMeta, listed_meta
+from quarterdeck.storage.contract import MOST_PAGE_BYTES, Run, SessionMeta, listed_meta
 from quarterdeck.storage.damage import Damage
 from quarterdeck.storage.mark import Slot
 from quarterdeck.storage.sqlite_schema import column_of, session_of
@@ -140,11 +140,13 @@ class PageReader:
         return self.events[:limit]
 
     def _read(self, rows: Iterable[Sequence[Any]], limit: int) -> None:
+        size = 0
         for row in rows:
             last_seq, run = self._checked(row)
             self.events += run[max(0, self._after - (last_seq - len(run))) :]
             self.reached = last_seq
-            if len(self.events) >= limit:
+            size += len(row[3])
+            if len(self.events) >= limit or size >= MOST_PAGE_BYTES:
                 return
         if self.reached < self._head.last_seq:
             raise BadRun(self.reached + 1, self._head.last_seq, "they are missing")
