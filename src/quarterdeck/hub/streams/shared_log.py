@@ -32,7 +32,7 @@ from quarterdeck.errors import JsonInvalid
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.protocol import to_json
 from quarterdeck.runner import LogSource, PermissionView, RunnerApi
-from quarterdeck.storage import LogEpoch
+from quarterdeck.storage import MOST_PAGE_BYTES, LogEpoch
 
 logger = logging.getLogger(__name__)
 
@@ -168,6 +168,8 @@ class SharedLog:
         self._cuts: dict[int, EncodedRun] = {}
         self._blocks: OrderedDict[int, EncodedRun] = OrderedDict()
         self._blocks_bytes = 0
+        self._large_block = -1
+        """The block that was last found to be more than a page of the log."""
         self._reading = anyio.Lock()
         self._wakers: dict[object, Callable[[], None]] = {}
         self._unsubscribe = source.subscribe(self)
@@ -210,7 +212,7 @@ class SharedLog:
         return run
 
     async def older(self, cursor: int) -> EncodedRun:
-        """Return what follows a cursor, up to the next border of a block.
+        """Return what follows a cursor: up to the next border of a block, or a page of it.
 
         Raises:
             StorageFailed: if it cannot be read.
@@ -219,7 +221,7 @@ class SharedLog:
         block = self._blocks.get(number)
         if block is None:
             async with self._reading:
-                block = self._blocks.get(number) or await self._read(number)
+                block = self._blocks.get(number) or await self._read(number, cursor)
         else:
             self._blocks.move_to_end(number)
         return block.after(cursor)
@@ -261,12 +263,19 @@ class SharedLog:
         events = self._ring[start : start + last - cursor]
         return EncodedRun(range(cursor + 1, last + 1), events, last, self.prefix)
 
-    async def _read(self, number: int) -> EncodedRun:
-        after = number * BLOCK
-        last = min(self.head, after + BLOCK)
+    async def _read(self, number: int, cursor: int) -> EncodedRun:
+        first, end = number * BLOCK, (number + 1) * BLOCK
+        # What comes before the cursor is read for others, unless it is too large to be kept.
+        after = cursor if number == self._large_block else first
+        last = min(self.head, end)
         page = await self._source.read(after, last - after)
         block = stored_run(page, last, self.prefix)
-        if last == after + BLOCK and block.size <= BLOCKS_BYTES:
+        if sum(map(len, page)) >= MOST_PAGE_BYTES and block.numbers:
+            self._large_block, last = number, block.numbers[-1]
+            if last <= cursor:
+                return await self._read(number, cursor)
+            block = block.up_to(last)
+        if (after, last) == (first, end) and block.size <= BLOCKS_BYTES:
             self._keep(number, block)
         return block
 
