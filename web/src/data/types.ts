@@ -22,6 +22,7 @@ import type {
 import type * as api from './api_types.ts'
 
 export type {
+  DeviceEvent,
   FolderList,
   KnownAgent,
   Pairing,
@@ -261,6 +262,8 @@ export interface Action {
   /** When the user took it, in milliseconds. */
   readonly at: number
   readonly refusal: Refusal | null
+  /** What to know about an answer that was applied and is not stored yet, as on a full disk. */
+  readonly problem: string | null
   /** The body that is sent, such as {optionId}; used to show it as pending. */
   readonly body: JsonObject
 }
@@ -364,8 +367,12 @@ export interface Data {
   /** Read the devices; false if that failed. */
   refreshDevices(): Promise<boolean>
   renameDevice(id: string, name: string): Promise<Outcome<Device>>
-  revokeDevice(id: string): Promise<Outcome<null>>
-  logout(): Promise<Outcome<null>>
+  /** Returns what to do if the end of the device is not stored yet, as on a full disk. */
+  revokeDevice(id: string): Promise<Outcome<string | null>>
+  /** What happened to devices, the newest first. */
+  deviceLog(): Promise<Outcome<api.DeviceEvent[]>>
+  /** Returns what `revokeDevice` does. */
+  logout(): Promise<Outcome<string | null>>
 
   enablePush(kinds?: Partial<Record<PushKind, boolean>>): Promise<Outcome<null>>
   disablePush(): Promise<Outcome<null>>
