@@ -11,7 +11,7 @@ from quarterdeck.host.options import (
     resolve_agent_definition,
     resolve_host_options,
 )
-from quarterdeck.host.requests.permissions import (
+from quarterdeck.host.requests.permission_request import (
     Ask,
     Decided,
     OnPermission,

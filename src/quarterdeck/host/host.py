@@ -37,8 +37,8 @@ from quarterdeck.host.operations import Completion, OperationBody
 from quarterdeck.host.options import HostOptions, resolve_agent_definition, resolve_host_options
 from quarterdeck.host.requests.elicitations import ElicitationRequests
 from quarterdeck.host.requests.handlers import AgentRequests, RequestHandlers
-from quarterdeck.host.requests.permissions import PermissionRequest, PermissionRequests
-from quarterdeck.host.requests.rules import decide_by_rules
+from quarterdeck.host.requests.permission_request import PermissionRequest
+from quarterdeck.host.requests.permissions import PermissionRequests
 from quarterdeck.host.sessions.lifecycle import SessionLifecycle
 from quarterdeck.host.sessions.recovery import SessionRecovery, StoredSessions
 from quarterdeck.host.sessions.registry import SessionRegistry, check_folders
@@ -458,7 +458,7 @@ class Host:
         session = self._sessions.find(session_id)
         if session is None:
             raise session_closed(f"there is no session {session_id}")
-        session.decide_request = None if policy is None else decide_by_rules(policy)
+        session.policy = policy
 
     def pending_permissions(self) -> list[PermissionRequest]:
         """Return the pending permission requests, oldest first."""

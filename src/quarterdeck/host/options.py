@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from quarterdeck.host.capabilities import FsHandler, TerminalHandler, check_terminal
 from quarterdeck.host.checks import config_invalid
-from quarterdeck.host.requests.permissions import FindDecision, OnPermission
+from quarterdeck.host.requests.permission_request import FindDecision, OnPermission
 from quarterdeck.host.secrets import Inherit
 from quarterdeck.machine import NOTHING_HIDDEN, ConfinedStart, DefaultFsHandler, HiddenFolders
 from quarterdeck.protocol import AgentDefinition

@@ -8,7 +8,6 @@ session has no id yet), `Replay` while a load is under way.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Literal, Self, get_args
@@ -22,11 +21,11 @@ from quarterdeck.host.requests.approved_calls import ApprovedCalls
 from quarterdeck.host.secrets import without_secrets
 from quarterdeck.jsontext import UNWRITABLE, encode_json
 from quarterdeck.machine import resolve_roots
+from quarterdeck.policy import Policy
 from quarterdeck.protocol import (
     Normalized,
     SessionSnapshotWire,
     SessionStatus,
-    ToolCallFacts,
     has_ended,
 )
 from quarterdeck.storage import SessionMeta
@@ -158,8 +157,8 @@ class HostSession:
     """Blocks of the running prompt that the agent may repeat as updates."""
     tool_calls: ToolCallRepair = field(default_factory=ToolCallRepair)
     approved_calls: ApprovedCalls = field(init=False)
-    decide_request: Callable[[Any, ToolCallFacts], Any] | None = None
-    """A permission hook for this session alone; with a hook of the host it can only deny."""
+    policy: Policy | None = None
+    """Rules for the requests of this session alone; with a hook of the host they can only deny."""
 
     def __post_init__(self) -> None:
         self.approved_calls = ApprovedCalls(self.folders.cwd)

@@ -66,6 +66,7 @@ from quarterdeck.runner.permissions.card import (
     PermissionCard,
     derived_from,
     inspect_request,
+    inspection_of,
     is_retry,
     reason_in_meta,
     recorded_answer,
@@ -158,7 +159,7 @@ class PermissionInbox:
             "error",
             "permission/cannot-be-shown",
             f"a request of the agent cannot be shown ({type(error).__name__}); it was cancelled",
-            session_id=request.in_session.id,
+            session_id=request.session.id,
         )
         by = DecidedBy(kind="policy", reason="the request cannot be shown")
         return Decided(outcome={"outcome": "cancelled"}, by=decided_by_json(by))
@@ -186,7 +187,7 @@ class PermissionInbox:
 
     def _decide_pending(self) -> None:
         for request in self._host.pending_permissions():
-            inspected: InspectedRequest | None = request.hook_data
+            inspected = inspection_of(request)
             decided = None if inspected is None else self._by_policy(inspected)
             if inspected is not None and decided is not None:
                 self._decide(inspected, *decided)
@@ -221,12 +222,13 @@ class PermissionInbox:
     @property
     def pending(self) -> list[PermissionCard]:
         """The requests that wait, the oldest first."""
-        requests = [request.hook_data for request in self._host.pending_permissions()]
-        return [inspected.card for inspected in requests if inspected is not None]
+        inspections = [inspection_of(each) for each in self._host.pending_permissions()]
+        return [inspected.card for inspected in inspections if inspected is not None]
 
     def get(self, request_id: str) -> PermissionCard | None:
         request = self._host.pending_permission(request_id)
-        return None if request is None or request.hook_data is None else request.hook_data.card
+        inspected = None if request is None else inspection_of(request)
+        return None if inspected is None else inspected.card
 
     def on_event(self, event: Event) -> None:
         """Follow the host's stream: what is published is stored."""
@@ -256,7 +258,7 @@ class PermissionInbox:
         request = self._host.pending_permission(request_id)
         if request is None:
             return await self._decision(request_id, by, key)
-        inspected: InspectedRequest | None = request.hook_data
+        inspected = inspection_of(request)
         if inspected is None:  # the hook failed, so there is nothing to check against
             call = call_of(request, _tool_call_facts(request))
             inspected = inspect_request(request, call, requested_at=now(), expires_at=None)
@@ -372,11 +374,10 @@ class PermissionInbox:
             while self._expiring and self._expiring[0][0] <= anyio.current_time():
                 _, request_id = heapq.heappop(self._expiring)
                 request = self._host.pending_permission(request_id)
-                if request is not None and request.hook_data is not None:
-                    options = request.hook_data.card.options
-                    self._decide(
-                        request.hook_data, rejecting_option(options), DecidedBy(kind="expiry")
-                    )
+                inspected = None if request is None else inspection_of(request)
+                if inspected is not None:
+                    rejection = rejecting_option(inspected.card.options)
+                    self._decide(inspected, rejection, DecidedBy(kind="expiry"))
 
     async def decisions(
         self, *, before: int | None, session_id: str | None, limit: int
