@@ -11,6 +11,7 @@ from quarterdeck.host.options import (
     resolve_agent_definition,
     resolve_host_options,
 )
+from quarterdeck.host.requests.elicitations import is_elicitation_id
 from quarterdeck.host.requests.permission_request import (
     Ask,
     Decided,
@@ -51,6 +52,7 @@ __all__ = [
     "decide_by_rules",
     "derive_client_capabilities",
     "guarded_command",
+    "is_elicitation_id",
     "kill_tree",
     "resolve_agent_definition",
     "resolve_host_options",

@@ -119,7 +119,9 @@ class _Agents:
     def _agent(self, request: ApiRequest) -> AgentSnapshotWire:
         agent = self._runner.agent(request.path["id"])
         if agent is None:
-            raise not_found(f"agent {request.path['id']!r}", "GET /api/agents lists running agents")
+            raise not_found(
+                f"agent {request.path['id']!r}", "list the agents to see which ones run"
+            )
         return agent
 
     async def _view(self, agent: AgentSnapshotWire, *, notice: str | None = None) -> AgentView:

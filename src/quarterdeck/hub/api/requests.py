@@ -90,7 +90,7 @@ class _Requests:
         pending = self._runner.pending_permission(request.path["id"])
         if pending is None or pending.card is None:
             what = f"pending request {request.path['id']!r}"
-            raise not_found(what, "GET /api/decisions lists the decided ones")
+            raise not_found(what, "it was decided or withdrawn; the list of decisions shows how")
         return await self._titled(pending.card)
 
     async def _titled(self, card: PermissionCard) -> PermissionCard:

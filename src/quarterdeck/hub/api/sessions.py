@@ -230,7 +230,7 @@ class _Sessions:
             raise invalid("send either agent, a known name, or agentId, the id of a running agent")
         if agent_id is not None:
             if self._runner.agent(agent_id) is None:
-                raise not_found(f"agent {agent_id!r}", "GET /api/agents lists running agents")
+                raise not_found(f"agent {agent_id!r}", "list the agents to see which ones run")
             return agent_id
         assert agent is not None
         return (await self._runner.start_agent(agent, by=request.by.actor)).agent_id

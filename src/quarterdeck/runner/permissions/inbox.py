@@ -37,6 +37,9 @@ Orderings that matter:
 4. *The index follows.* Rows of the decision index are made of published events, so the index may
    lag behind the log but is never ahead of it. What it missed is read at the next start.
 
+Elicitations have no rules and no card. Their answers take the same way from `answer_elicitation`
+on: claimed in the host's table, stored in the log, indexed by `DecisionRecorder`.
+
 Two phases were tried before: a row in the database was the arbiter, then the host was. Each crash
 between the two needed a repair, and the rules, being one subscriber among others, could be late.
 """
@@ -56,7 +59,15 @@ from quarterdeck.errors import (
     AcpError,
     RequestRejected,
 )
-from quarterdeck.host import Ask, Decided, Host, PermissionRequest, Verdict, call_of
+from quarterdeck.host import (
+    Ask,
+    Decided,
+    Host,
+    PermissionRequest,
+    Verdict,
+    call_of,
+    is_elicitation_id,
+)
 from quarterdeck.policy import PermissionPolicy, Policy, decide
 from quarterdeck.protocol import ERROR_CODES, Event, ToolCallFacts
 from quarterdeck.protocol.timestamps import iso_seconds
@@ -88,6 +99,7 @@ from quarterdeck.wire import IndependentTasks
 
 logger = logging.getLogger(__name__)
 
+_OPEN_INBOX: Final = "open the inbox to see what is pending"
 _NOTHING_ALLOWED: Final = (
     "the log cannot be written, so nothing can be allowed now; make room on the disk of the hub,"
     " or reject the request, which works in any case"
@@ -294,7 +306,7 @@ class PermissionInbox:
         """Return a decision to the device that made it; refuse all others."""
         entry = self._refusals.get(request_id) or await self._recorder.find(request_id)
         if entry is None:
-            raise not_found(f"request {request_id!r}", "GET /api/permissions lists pending ones")
+            raise not_found(f"request {request_id!r}", _OPEN_INBOX)
         decision = entry.decision
         if is_winner or (decision.state == "answered" and is_retry(entry, by, key)):
             return decision
@@ -312,7 +324,7 @@ class PermissionInbox:
             AcpError: `acpjs/already-answered`, or `acpjs/config-invalid` if it is no answer.
         """
         try:
-            if request_id.startswith("elic-"):
+            if is_elicitation_id(request_id):
                 await self.answer_elicitation(request_id, outcome, by=self.decider(actor))
             else:
                 by = self.decider(actor, reason_in_meta(outcome))
@@ -333,9 +345,7 @@ class PermissionInbox:
         """
         elicitation = self._host.get_elicitation(request_id)
         if elicitation is None:
-            raise not_found(
-                f"elicitation {request_id!r}", "GET /api/elicitations lists pending ones"
-            )
+            raise not_found(f"elicitation {request_id!r}", _OPEN_INBOX)
         if elicitation.status == "superseded":
             raise withdrawn_error(request_id)
         if elicitation.status == "answered":
