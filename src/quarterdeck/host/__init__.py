@@ -11,6 +11,7 @@ from quarterdeck.host.options import (
     resolve_agent_definition,
     resolve_host_options,
 )
+from quarterdeck.host.requests.pending import PendingElicitation, PendingPermission
 from quarterdeck.host.requests.permissions import (
     Ask,
     Decided,
@@ -26,7 +27,7 @@ from quarterdeck.machine import (
     kill_tree,
     resolve_roots,
 )
-from quarterdeck.protocol import AgentDefinition
+from quarterdeck.protocol import AgentDefinition, PromptResult
 
 __all__ = [
     "AgentAndSessionOwner",
@@ -41,7 +42,10 @@ __all__ = [
     "HostEndpoint",
     "HostOptions",
     "OnPermission",
+    "PendingElicitation",
+    "PendingPermission",
     "PermissionRequest",
+    "PromptResult",
     "ResolvedHostOptions",
     "RestartBackoff",
     "RunSubscriber",
