@@ -12,6 +12,7 @@ from quarterdeck.host.options import (
     resolve_host_options,
 )
 from quarterdeck.host.requests.elicitations import is_elicitation_id
+from quarterdeck.host.requests.pending import PendingElicitation, PendingPermission
 from quarterdeck.host.requests.permission_request import (
     Ask,
     Decided,
@@ -27,7 +28,7 @@ from quarterdeck.machine import (
     kill_tree,
     resolve_roots,
 )
-from quarterdeck.protocol import AgentDefinition
+from quarterdeck.protocol import AgentDefinition, PromptResult
 
 __all__ = [
     "AgentAndSessionOwner",
@@ -42,7 +43,10 @@ __all__ = [
     "HostEndpoint",
     "HostOptions",
     "OnPermission",
+    "PendingElicitation",
+    "PendingPermission",
     "PermissionRequest",
+    "PromptResult",
     "ResolvedHostOptions",
     "RestartBackoff",
     "RunSubscriber",

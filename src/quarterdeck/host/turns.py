@@ -36,7 +36,7 @@ from quarterdeck.host.operations import InBackground
 from quarterdeck.host.requests.handlers import AgentRequests
 from quarterdeck.host.sessions.session import HostSession
 from quarterdeck.jsontext import decode_json
-from quarterdeck.protocol import ERROR_CODES, SessionConfigValue, to_json
+from quarterdeck.protocol import ERROR_CODES, SessionConfigOption, SessionConfigValue, to_json
 from quarterdeck.wire import INTERNAL_ERROR, Connection, Failure, Result, read_error
 
 Prompt = str | Sequence[Mapping[str, Any]]
@@ -195,12 +195,12 @@ class Turns:
 
     async def set_config_option(
         self, agent: AgentProcess, session: HostSession, config_id: str, value: Mapping[str, Any]
-    ) -> list[Any]:
+    ) -> list[SessionConfigOption]:
         if not session.has_config_options:
             raise unsupported(f"session {session.id} has no config options")
         config_id = check_text(config_id, "the config option")
         params = {"sessionId": session.id, "configId": config_id, **value}
-        options: list[Any] = []
+        options: list[SessionConfigOption] = []
 
         def on_answer(answer: Result | Failure) -> None:
             if isinstance(answer, Result):

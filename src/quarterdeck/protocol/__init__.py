@@ -12,6 +12,7 @@ from quarterdeck.protocol.acp_types import (
     ContentBlock,
     ListSessionsResponse,
     McpServer,
+    PermissionOption,
     RequestPermissionOutcome,
     SessionConfigOption,
 )
@@ -110,12 +111,14 @@ from quarterdeck.protocol.payloads import (
     SessionStatus,
     SessionStatusChangePayload,
     TerminalOutputPayload,
+    ToolCallUpdatePayload,
     UnrecognizedUpdatePayload,
     has_agent,
     has_ended,
     is_session_status,
 )
 from quarterdeck.protocol.reduce import reduce
+from quarterdeck.protocol.results import PromptResult
 from quarterdeck.protocol.snapshots import (
     ELICITATION_UPDATED,
     AgentCapabilitiesWire,
@@ -198,6 +201,7 @@ __all__ = [
     "MessageKind",
     "Normalized",
     "PendingPermissionRequest",
+    "PermissionOption",
     "PermissionRequestCreatedEvent",
     "PermissionRequestCreatedPayload",
     "PermissionRequestResolvedEvent",
@@ -207,6 +211,7 @@ __all__ = [
     "PromptErrorState",
     "PromptFinishedEvent",
     "PromptFinishedPayload",
+    "PromptResult",
     "RequestKind",
     "RequestPermissionOutcome",
     "ResolvedPermissionRequest",
@@ -237,6 +242,7 @@ __all__ = [
     "ToolCallFacts",
     "ToolCallState",
     "ToolCallUpdateEvent",
+    "ToolCallUpdatePayload",
     "Transport",
     "TransportConnectionStatus",
     "TransportHandlers",
