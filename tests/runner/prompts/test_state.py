@@ -22,5 +22,5 @@ def test_anything_else_is_no_state(value: object) -> None:
 def test_a_state_of_a_newer_hub_ends_the_command_with_what_to_do() -> None:
     assert _has_ended({"state": "done"})
     assert not _has_ended({"state": "running"})
-    with pytest.raises(CommandFailed, match="'held'.*update quarterdeck"):
+    with pytest.raises(CommandFailed, match=r"'held'.*update quarterdeck"):
         _has_ended({"state": "held"})

@@ -127,7 +127,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
     })
     stopPrefetch = prefetchTranscripts(api, clock, lists.sessions)
     stopInbox = effect(() => {
-      if (stream.connection.value.state === 'live') return keepInbox(lists.requests.value)
+      if (stream.connection.value.state === 'live') return keepInbox(lists.pending.all.value)
       return undefined
     })
     void identify()
@@ -382,9 +382,9 @@ export function createData(environment: Environment): Data & { stop(): void } {
     lastSeen: offline.rows,
     agents: lists.agents,
     knownAgents,
-    permissions: lists.permissions,
-    elicitations: lists.elicitations,
-    requests: lists.requests,
+    permissions: lists.pending.permissions,
+    elicitations: lists.pending.elicitations,
+    requests: lists.pending.all,
     knownInbox: offlineInbox.known,
     devices,
     actions: outbox.actions,

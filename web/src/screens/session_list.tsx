@@ -123,28 +123,30 @@ function Filters({ all }: { all: readonly SessionRow[] }): JSX.Element {
           }}
         />
       </label>
-      <div class="chips" role="group" aria-label="Filters">
-        {groups.length < 2
-          ? null
-          : groups.map(({ group, name }) => (
-              <FilterChip
-                key={group}
-                label={name}
-                isOn={onlyGroup.value === group}
-                onToggle={(isOn) => (onlyGroup.value = isOn ? group : null)}
-              />
-            ))}
-        {agents.length < 2
-          ? null
-          : agents.map((agent) => (
-              <FilterChip
-                key={agent}
-                label={agent}
-                isOn={onlyAgent.value === agent}
-                onToggle={(isOn) => (onlyAgent.value = isOn ? agent : null)}
-              />
-            ))}
-      </div>
+      {groups.length < 2 ? null : (
+        <div class="chips" role="group" aria-label="Filter by status">
+          {groups.map(({ group, name }) => (
+            <FilterChip
+              key={group}
+              label={name}
+              isOn={onlyGroup.value === group}
+              onToggle={(isOn) => (onlyGroup.value = isOn ? group : null)}
+            />
+          ))}
+        </div>
+      )}
+      {agents.length < 2 ? null : (
+        <div class="chips" role="group" aria-label="Filter by agent">
+          {agents.map((agent) => (
+            <FilterChip
+              key={agent}
+              label={agent}
+              isOn={onlyAgent.value === agent}
+              onToggle={(isOn) => (onlyAgent.value = isOn ? agent : null)}
+            />
+          ))}
+        </div>
+      )}
     </div>
   )
 }

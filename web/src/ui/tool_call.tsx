@@ -28,7 +28,7 @@ import {
 } from './icons'
 import { languageOf } from './highlighted_code'
 import { CutNote } from './transcript_entries'
-import { exitCode, parentOf, runSummary } from './transcript_lines'
+import { commandOf, exitCode, parentOf, runSummary } from './transcript_lines'
 import { Visible } from './visible_text'
 
 const ICONS: ReadonlyMap<string | null, (props: { size?: number }) => JSX.Element> = new Map([
@@ -79,9 +79,7 @@ export const ToolCard = memo(function ToolCard(props: CardProps): JSX.Element {
         <span class="tool-icon">
           <KindIcon kind={entry.call.kind} />
         </span>
-        <span class={`tool-title ${entry.call.kind === 'execute' ? 'mono' : ''}`}>
-          <Visible text={titleOf(entry, folder)} />
-        </span>
+        <ToolTitle entry={entry} folder={folder} />
         {changes.length === 0 ? null : <DiffTally diff={tallyOf(entry)} />}
         <ToolFacts entry={entry} state={state} />
         <ChevronIcon size={16} class="chevron" />
@@ -149,10 +147,35 @@ function Inner(props: CardProps & { inner: readonly ToolEntry[] }): JSX.Element 
   )
 }
 
+/** The title is in the agent's words, as text; what is monospace is the command of the input. */
+function ToolTitle({ entry, folder }: { entry: ToolEntry; folder: string }): JSX.Element {
+  const title = titleOf(entry, folder)
+  const command = commandOf(entry)
+  const shown = command === null ? null : withoutFolder(stripAnsi(command), folder)
+  return (
+    <span class="tool-title">
+      {title === shown ? null : (
+        <span>
+          <Visible text={title} />
+        </span>
+      )}
+      {shown === null ? null : (
+        <code class="tool-command">
+          <Visible text={shown} />
+        </code>
+      )}
+    </span>
+  )
+}
+
+function withoutFolder(text: string, folder: string): string {
+  return folder === '' ? text : text.replaceAll(`${folder}/`, '')
+}
+
 function titleOf(entry: ToolEntry, folder: string): string {
   const title = entry.call.title === '' ? (entry.call.kind ?? 'Tool') : entry.call.title
   const plain = stripAnsi(title).replace(/^`([^`]*)`$/s, '$1')
-  return folder === '' ? plain : plain.replaceAll(`${folder}/`, '')
+  return withoutFolder(plain, folder)
 }
 
 type State = 'waiting' | 'failed' | 'done' | 'running'

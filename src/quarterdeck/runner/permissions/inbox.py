@@ -12,7 +12,7 @@ The same, by name; `host/requests/permissions` has the part before `examine`:
     `permission-updated`          an event of the host's stream. `Runner._on_event` passes it to
                                   `on_event` (index, expiry) and, as `RequestUpdated`, to the hub
                                   (web push); `hub/streams` sends it to the page, where
-                                  `web/src/data/lists.ts` reads it
+                                  `web/src/data/pending_requests.ts` reads it
     POST …/{id}/answer            `hub/api/requests`, then `RunnerApi.answer_permission`
     PermissionInbox.answer        checks digest and option, waits until the answer is stored
     Host.respond_permission       claims the request, emits `resolved`, releases the handler
