@@ -29,17 +29,23 @@ from quarterdeck.protocol import (
     ConfigOptionsUpdateEvent,
     CurrentModeUpdateEvent,
     Event,
+    ForegroundEvent,
     HostEvent,
+    MessageUpdateEvent,
     Normalized,
     PermissionRequestCreatedEvent,
     PermissionRequestResolvedEvent,
     PlanEvent,
+    PlanRemovedEvent,
+    PlanUpdateEvent,
     PromptFinishedEvent,
     SessionConfigInitEvent,
     SessionInfoUpdateEvent,
     SessionResetEvent,
     SessionStatusChangeEvent,
     TerminalOutputEvent,
+    TerminalUpdateEvent,
+    ToolCallContentChunkEvent,
     ToolCallEvent,
     ToolCallUpdateEvent,
     UnknownEvent,
@@ -254,7 +260,12 @@ def _fold(session: HostSession, event: Event, pending: _Pending, status: str | N
         case SessionResetEvent():
             session.tool_calls.forget()
             pending.clear()
-        case ToolCallEvent() | ToolCallUpdateEvent() | PromptFinishedEvent():
+        case (
+            ToolCallEvent()
+            | ToolCallUpdateEvent()
+            | ToolCallContentChunkEvent()
+            | PromptFinishedEvent()
+        ):
             session.tool_calls.learn(Normalized(event.type, event.payload))
         case UnrecognizedUpdateEvent():
             if "quarterdeck" in (event.extensions or {}):  # an agent may send any update
@@ -272,6 +283,11 @@ def _fold(session: HostSession, event: Event, pending: _Pending, status: str | N
             | UsageUpdateEvent()
             | ApprovalMismatchEvent()
             | TerminalOutputEvent()
+            | TerminalUpdateEvent()
+            | MessageUpdateEvent()
+            | ForegroundEvent()
+            | PlanUpdateEvent()
+            | PlanRemovedEvent()
             | HostEvent()
             | UnknownEvent()
         ):
