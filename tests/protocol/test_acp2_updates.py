@@ -182,7 +182,7 @@ UPDATES = st.one_of(
 
 def folded(updates: Iterable[dict[str, Any]]) -> list[Event]:
     """The events of a log, as they are after they were stored."""
-    fold, events = UpdateFold(), []
+    fold, events = UpdateFold(), list[Event]()
     for given_update in updates:
         for made in fold.fold(given_update):
             event = make_session_event(

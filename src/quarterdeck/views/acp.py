@@ -53,10 +53,9 @@ from quarterdeck.protocol import (
     to_json,
     truncate_utf8_tail,
 )
+from quarterdeck.protocol.config_options import mode_ids, modes_of
 from quarterdeck.protocol.tool_calls import FINAL_STATUSES
 
-MODE: Final = "mode"
-"""The category of the config option that replaces ACP's modes."""
 _NEWER_STATUSES: Final = {"cancelled": "failed", "paused": "in_progress"}
 """Statuses of tool calls that ACP 1 does not have; editors check its closed list."""
 ACP2: Final = "acp2"
@@ -180,45 +179,12 @@ def session_settings(state: SessionState) -> dict[str, Any]:
     plain = to_json(state)
     if plain["configOptions"]:
         settings["configOptions"] = plain["configOptions"]
-    modes = plain["modes"] or modes_of(plain["configOptions"])
+    modes = plain["modes"]
+    if not mode_ids(modes):  # a log of an agent that never listed them
+        modes = modes_of(plain["configOptions"])
     if modes:
         settings["modes"] = modes
     return settings
-
-
-def mode_option(options: Sequence[Any]) -> Mapping[str, Any] | None:
-    """Return the config option that replaces the modes."""
-    for option in options:
-        if isinstance(option, Mapping) and option.get("category") == MODE:
-            return option
-    return None
-
-
-def modes_of(options: Sequence[Any]) -> dict[str, Any] | None:
-    """Return the mode option as modes, for editors that know only those."""
-    option = mode_option(options)
-    if option is None or not isinstance(option.get("currentValue"), str):
-        return None
-    modes = [
-        {
-            "id": choice["value"],
-            "name": choice["name"],
-            **({"description": choice["description"]} if choice.get("description") else {}),
-        }
-        for choice in _choices(option.get("options"))
-    ]
-    return {"currentModeId": option["currentValue"], "availableModes": modes} if modes else None
-
-
-def _choices(options: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the choices of a select option, flattening groups."""
-    for each in options if isinstance(options, list) else ():
-        if not isinstance(each, Mapping):
-            continue
-        if isinstance(each.get("options"), list):
-            yield from _choices(each["options"])
-        elif isinstance(each.get("value"), str) and isinstance(each.get("name"), str):
-            yield each
 
 
 SHOWN_BYTES: Final = 32 * 1024

@@ -259,6 +259,7 @@ def _fold(session: HostSession, event: Event, pending: _Pending, status: str | N
             return str(event.payload.get("status"))
         case SessionResetEvent():
             session.tool_calls.forget()
+            session.settings.forget()
             pending.clear()
         case (
             ToolCallEvent()
@@ -270,15 +271,14 @@ def _fold(session: HostSession, event: Event, pending: _Pending, status: str | N
         case UnrecognizedUpdateEvent():
             if "quarterdeck" in (event.extensions or {}):  # an agent may send any update
                 _fold_elicitation(event.payload, pending)
+        case CurrentModeUpdateEvent() | SessionConfigInitEvent() | ConfigOptionsUpdateEvent():
+            session.settings.learn(event.type, event.payload)
         case (
             UserMessageChunkEvent()
             | AgentMessageChunkEvent()
             | AgentThoughtChunkEvent()
             | PlanEvent()
             | AvailableCommandsUpdateEvent()
-            | CurrentModeUpdateEvent()
-            | SessionConfigInitEvent()
-            | ConfigOptionsUpdateEvent()
             | SessionInfoUpdateEvent()
             | UsageUpdateEvent()
             | ApprovalMismatchEvent()
