@@ -148,8 +148,8 @@ class OutgoingStreams:
 
     def __init__(self, limits: ReplayLimits) -> None:
         self._limits = limits
-        self._count = 0
-        self._size = 0
+        self._count = self._unsent_count = 0
+        self._size = self._unsent_size = 0
         self._changed = anyio.Event()
         self.connection = OutgoingStream(CONNECTION)
         self._streams = {CONNECTION: self.connection}
@@ -173,9 +173,8 @@ class OutgoingStreams:
     @property
     def is_behind(self) -> bool:
         """Whether half of what may be kept was not sent; senders should wait."""
-        size = sum(stream.unsent_size for stream in self._streams.values())
-        count = sum(stream.unsent_count for stream in self._streams.values())
-        return size * 2 >= self._limits.size or count * 2 >= self._limits.messages
+        limits = self._limits
+        return self._unsent_size * 2 >= limits.size or self._unsent_count * 2 >= limits.messages
 
     def put(self, key: bytes, message: bytes) -> None:
         """Add a message to a stream; one that is lost drops it."""
@@ -185,9 +184,16 @@ class OutgoingStreams:
         stream.append(message)
         self._count += 1
         self._size += len(message)
+        self._unsent_count += 1
+        self._unsent_size += len(message)
         if self._is_too_much(1):
             self._shrink()
         stream.wake()
+
+    def begin(self, stream: OutgoingStream, last_event: str) -> None:
+        """Move a stream to where a reader continues; raises as `OutgoingStream.begin` does."""
+        stream.begin(last_event)
+        self._count_unsent()
 
     def begin_anew(self, stream: OutgoingStream) -> None:
         """Drop everything of a stream and use it again."""
@@ -203,6 +209,7 @@ class OutgoingStreams:
 
     def took(self) -> None:
         """Wake senders: a reader was given messages."""
+        self._count_unsent()
         self._changed.set()
         self._changed = anyio.Event()
 
@@ -238,3 +245,9 @@ class OutgoingStreams:
         self._count -= stream.count
         self._size -= stream.size
         stream.clear()
+        self._count_unsent()
+
+    def _count_unsent(self) -> None:
+        streams = self._streams.values()
+        self._unsent_count = sum(stream.unsent_count for stream in streams)
+        self._unsent_size = sum(stream.unsent_size for stream in streams)

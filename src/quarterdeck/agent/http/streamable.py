@@ -229,17 +229,18 @@ class StreamableTransport:
         await self._posted.pump(on_bytes)
 
     async def send(self, data: bytes) -> None:
-        with anyio.move_on_after(PATIENCE_SECONDS) as waiting:
-            while self._has_to_wait():
-                await self.streams.wait_changed()
-        if waiting.cancelled_caught:
-            self._is_patient = False
-        self._put_lines(data)
+        for line in data.split(b"\n"):
+            if self._has_to_wait():
+                await self._wait_for_readers()
+            if line:
+                self._put(line)
 
     def send_now(self, data: bytes) -> int:
         if self._has_to_wait():
             return 0
-        self._put_lines(data)
+        for line in data.split(b"\n"):
+            if line:
+                self._put(line)
         return len(data)
 
     async def aclose(self) -> None:
@@ -269,12 +270,12 @@ class StreamableTransport:
     def _has_to_wait(self) -> bool:
         return self._is_patient and not self._posted.is_closed and self.streams.is_behind
 
-    def _put_lines(self, data: bytes) -> None:
-        for line in data.split(b"\n"):
-            if line:
-                self._put(line)
-        if self.streams.connection.is_lost:
-            self._end("it did not read what was sent to it; load its sessions again")
+    async def _wait_for_readers(self) -> None:
+        with anyio.move_on_after(PATIENCE_SECONDS) as waiting:
+            while self._has_to_wait():
+                await self.streams.wait_changed()
+        if waiting.cancelled_caught:
+            self._is_patient = False
 
     def _put(self, line: bytes) -> None:
         match parse(line):
@@ -288,6 +289,8 @@ class StreamableTransport:
                 self.streams.put(self._stream_of(method, params), line)
             case _:
                 self.streams.put(CONNECTION, line)
+        if self.streams.connection.is_lost:
+            self._end("it did not read what was sent to it; load its sessions again")
 
     def _stream_of(self, method: str, params: bytes) -> bytes:
         if method == CANCEL_REQUEST:

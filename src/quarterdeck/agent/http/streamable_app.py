@@ -265,9 +265,8 @@ class StreamableHttp:
     ) -> StreamableConnection | RejectedRequest:
         connection_id = headers.get(CONNECTION_ID)
         if connection_id is None:
-            return RejectedRequest(
-                400, "send Acp-Connection-Id, as the answer to initialize has it"
-            )
+            reason = "send the Acp-Connection-Id that came with the answer to initialize"
+            return RejectedRequest(400, reason)
         connection = self._connections.get(connection_id)
         if connection is not None and connection.owner == caller.owner:
             if connection.end_reason is None:
@@ -410,7 +409,7 @@ def _begin(
 ) -> RejectedRequest | None:
     """Move a stream to where its reader continues; return why it cannot."""
     try:
-        stream.begin(last_event)
+        connection.transport.streams.begin(stream, last_event)
     except UnknownEvent:
         reason = "Last-Event-ID is not of this stream; open it without, or call initialize again"
         return RejectedRequest(400, reason)
