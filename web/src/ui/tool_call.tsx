@@ -178,10 +178,11 @@ function titleOf(entry: ToolEntry, folder: string): string {
   return withoutFolder(plain, folder)
 }
 
-type State = 'waiting' | 'failed' | 'done' | 'running'
+type State = 'waiting' | 'failed' | 'cancelled' | 'paused' | 'done' | 'running'
 
 function stateOf(entry: ToolEntry, waiting: ReadonlySet<string>): State {
   if (waiting.has(entry.call.toolCallId)) return 'waiting'
+  if (entry.call.status === 'cancelled' || entry.call.status === 'paused') return entry.call.status
   if (entry.call.status === 'failed' || (exitCode(entry) ?? 0) !== 0) return 'failed'
   return entry.call.status === 'completed' ? 'done' : 'running'
 }
@@ -213,6 +214,8 @@ function Running({ since }: { since: number }): JSX.Element | null {
 const STATE_LABELS: Record<State, string> = {
   waiting: 'needs approval',
   failed: 'failed',
+  cancelled: 'cancelled',
+  paused: 'paused',
   done: 'done',
   running: 'running',
 }
@@ -221,8 +224,8 @@ function ToolStatus({ state }: { state: State }): JSX.Element {
   return (
     <span class="tool-status">
       {state === 'done' ? <CheckIcon size={16} /> : null}
-      {state === 'failed' ? <CrossIcon size={16} /> : null}
-      {state === 'waiting' ? <ClockIcon size={16} /> : null}
+      {state === 'failed' || state === 'cancelled' ? <CrossIcon size={16} /> : null}
+      {state === 'waiting' || state === 'paused' ? <ClockIcon size={16} /> : null}
       {state === 'running' ? <span class="spinner" aria-hidden="true" /> : null}
       <span class="aside">{STATE_LABELS[state]}</span>
     </span>

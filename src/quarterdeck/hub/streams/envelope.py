@@ -218,7 +218,7 @@ class _Connection:
             self._push("error", _error(ERROR_CODES["config_invalid"], message))
 
     def _call(self, request: RpcRequest) -> None:
-        needed = needed_scope(request)
+        needed = "admin" if self._moves_servers(request) else needed_scope(request)
         if not self._device.may(needed):
             message = (
                 f"this device has the scope {self._device.scope}; {request.method} needs {needed}"
@@ -231,6 +231,20 @@ class _Connection:
             self._respond(request, _error(ERROR_CODES["config_invalid"], sentence))
         else:
             self._start(partial(self._perform, request))
+
+    def _moves_servers(self, request: RpcRequest) -> bool:
+        """Whether a session keeps its MCP servers in another folder than its own.
+
+        Their commands may mean other programs there.
+        """
+        session_id = request.params.get("sessionId")
+        if request.method != AcpRpcMethod.RESUME_SESSION or not isinstance(session_id, str):
+            return False
+        known = self._streams.runner.session_snapshot(session_id)
+        if known is None or known.mcp_servers in (UNSET, ()):
+            return False
+        is_kept = request.params.get("mcpServers") is None
+        return is_kept and request.params.get("cwd") != known.cwd
 
     def _start(self, work: Any) -> None:
         try:
