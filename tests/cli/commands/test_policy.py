@@ -54,7 +54,7 @@ def checked(
             "git diff --output=x",
             "ask",
             None,
-            "No rule matches. A pattern has to spell: --output.",
+            "No rule matches. A pattern has to spell out: --output.",
         ),
     ],
 )
