@@ -13,6 +13,7 @@ guarantee; docs/adr/0031-confinement.md explains the design.
     network=none   no network but its own loopback
     network=HOSTS  the same, with an HTTP proxy to these hosts (separated by commas)
     limit=NAME:N   a resource limit: processes, memory (bytes) or file-size (bytes)
+    scope=abstract no access to abstract sockets outside, from ABI 6 of Landlock on
 
 Steps, for every user:
 
@@ -88,7 +89,7 @@ def confine(options: list[str]) -> dict[str, str]:
     _make_read_only(locked, given.get("free", []))
     variables: dict[str, str] = {} if sandbox is None else sandbox.open_network()
     _lock()
-    _scope(is_strict=is_sandbox)
+    _scope(is_strict=is_sandbox or "abstract" in given.get("scope", []))
     # The working directory was opened before the mounts: it may be beneath one.
     os.chdir(folder)
     if any(_is_beneath(folder, path) for path in given.get("hide", [])):

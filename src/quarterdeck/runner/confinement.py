@@ -52,6 +52,10 @@ class AgentConfinement:
     def hidden(self) -> HiddenFolders:
         return self._base.hidden
 
+    @property
+    def read_only(self) -> HiddenFolders:
+        return self._base.read_only
+
     def configure(self, options: RunnerOptions) -> None:
         """Use other settings for processes that start later."""
         self._base.mode = options.confine
