@@ -349,6 +349,17 @@ def test_bubblewrap_is_used_where_we_may_not(monkeypatch: pytest.MonkeyPatch) ->
     assert "not permitted" in choose_way("linux").reason
 
 
+def test_the_folder_of_a_multiplexer_is_another_one_for_an_agent(place: Place) -> None:
+    folder = place.user / "tmux"
+    folder.mkdir(mode=0o700)
+    (folder / "default").touch()
+    os.chown(folder, place.uid, place.uid)
+    script = f"ls -A {folder}; stat -c '%a %u' {folder}; touch {folder}/own && echo MADE"
+    options = [*place.options, f"--private={folder}", f"--private={place.user}/missing"]
+    assert place.run("/bin/sh", "-c", script, options=options) == f"700 {place.uid}\nMADE\n"
+    assert [path.name for path in folder.iterdir()] == ["default"]
+
+
 def test_a_hidden_socket_is_closed(place: Place) -> None:
     path = f"{place.home}/hub.sock"
     script = f"import socket; socket.socket(socket.AF_UNIX).connect({path!r})"
@@ -361,6 +372,7 @@ def test_a_hidden_socket_is_closed(place: Place) -> None:
 def _no_services_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found = partial(find_services, top=str(tmp_path / "top"))
     monkeypatch.setattr(confinement, "find_services", found)
+    monkeypatch.setattr(confinement, "private_folders", lambda _environ: [])
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from quarterdeck.machine.outside_services import find_services
+from quarterdeck.machine.outside_services import (
+    create_private_folders,
+    find_services,
+    private_folders,
+)
 
 UID = os.geteuid()
 
@@ -46,10 +51,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     [
         ("/run/docker.sock", "/run/docker.sock", "start containers"),
         (f"/run/user/{UID}/bus", f"/run/user/{UID}/bus", "systemd-run --user"),
-        (f"/run/user/{UID}/emacs/server", f"/run/user/{UID}/emacs", "start a shell"),
         (f"/run/user/{UID}/nvim.77.0", f"/run/user/{UID}/nvim.77.0", "start a shell"),
-        (f"/tmp/tmux-{UID}/default", f"/tmp/tmux-{UID}", "start a shell"),
-        ("/run/screen/S-me/12.pts-0", "/run/screen", "start a shell"),
         ("/tmp/.X11-unix/X0", "/tmp/.X11-unix", "press keys"),
         ("/home/me/.colima/default/docker.sock", None, "start containers"),
         ("/home/me/.docker/desktop/docker.sock", None, "start containers"),
@@ -76,8 +78,36 @@ def test_a_socket_that_a_variable_names_is_found(machine: Machine) -> None:
         "DBUS_SESSION_BUS_ADDRESS": f"unix:abstract=/tmp/x;unix:path={path},guid=1",
     }.items():
         assert list(machine.found(**{name: value})) == [path]
-    machine.listen(f"/tmux-{UID}/other")
-    assert list(machine.found(TMUX_TMPDIR=str(machine.top))) == [f"{machine.top}/tmux-{UID}"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"/tmp/tmux-{UID}/default",
+        f"/tmp/zellij-{UID}/session",
+        f"/run/user/{UID}/emacs/server",
+        f"/elsewhere/tmux-{UID}/other",
+        "/run/screen/S-me/12.pts-0",
+        "/home/me/.screen/12.pts-0",
+    ],
+)
+def test_the_folder_of_a_multiplexer_is_replaced(machine: Machine, path: str) -> None:
+    """A multiplexer of the owner starts programs for who can connect; agents use their own."""
+    top = str(machine.top)
+    environ = {"HOME": f"{top}/home/me", "TMUX_TMPDIR": f"{top}/elsewhere"}
+    assert private_folders(environ, top=top) == []
+    socket_path = machine.listen(path)
+    assert private_folders(environ, top=top) == [str(Path(socket_path).parent)]
+    assert machine.found(**environ) == {}
+
+
+def test_the_folder_of_tmux_is_there_before_an_agent_starts(machine: Machine) -> None:
+    top = str(machine.top)
+    (machine.top / "tmp").mkdir()
+    create_private_folders(top=top)
+    create_private_folders(top=top)
+    assert private_folders({}, top=top) == [f"{top}/tmp/tmux-{UID}"]
+    assert stat.S_IMODE(Path(f"{top}/tmp/tmux-{UID}").stat().st_mode) == 0o700
 
 
 def test_a_folder_without_a_socket_is_no_service(machine: Machine) -> None:

@@ -7,6 +7,7 @@ guarantee; docs/adr/0031-confinement.md explains the design.
     option         meaning
     hide=PATH      a folder that is empty and read-only for the command, or a file without content
     keep=PATH      a file in a hidden folder that the command can read
+    private=FOLDER a folder that is empty at first, and the command's own
     lock=PATH      a file or folder that is read-only for the command
     free=FOLDER    a folder inside a locked one that is not
     write=FOLDER   the command can write here, in a private /tmp, and nowhere else
@@ -86,6 +87,8 @@ def confine(options: list[str]) -> dict[str, str]:
     _protect_system()
     locked = [path for path in given.get("lock", []) if os.access(path, os.F_OK)]
     _hide(given.get("hide", []), given.get("keep", []), locked)
+    for path in filter(is_folder, given.get("private", [])):
+        mount("none", path, "tmpfs", NO_SUID | NO_DEVICES, "size=16m,mode=0700")
     _make_read_only(locked, given.get("free", []))
     variables: dict[str, str] = {} if sandbox is None else sandbox.open_network()
     _lock()

@@ -38,7 +38,7 @@ from msgspec import Struct
 
 from quarterdeck.errors import ConfinementUnavailable
 from quarterdeck.machine.hidden import NOTHING_HIDDEN, HiddenFolders
-from quarterdeck.machine.outside_services import find_services
+from quarterdeck.machine.outside_services import find_services, private_folders
 
 ConfineMode = Literal["on", "off", "require"]
 SandboxMode = Literal["off", "workspace"]
@@ -171,9 +171,12 @@ class Confinement:
                 raise ConfinementUnavailable(self.way.reason or "no folder is hidden")
             return UNCONFINED
         if self.way.name == "bubblewrap":
-            return ConfinedStart(prefix=tuple(_bubblewrap(self.hidden.paths, self._kept)))
+            private = private_folders(self._environ)
+            prefix = _bubblewrap(self.hidden.paths, self._kept, private=private)
+            return ConfinedStart(prefix=tuple(prefix))
         options = [f"--hide={path}" for path in self.hidden.paths]
         options += [f"--keep={path}" for path in self._kept]
+        options += [f"--private={path}" for path in private_folders(self._environ)]
         options += _own_program()
         if self.hidden.contains(_X_SOCKETS):
             options.append("--scope=abstract")  # an X server listens there, too
@@ -195,7 +198,8 @@ class Confinement:
         way = self.way
         if way.name is None:
             return ConfinementStatus(status="advisory", how="", reason=way.reason)
-        limits = (*way.limits, _LATER if sandbox is None else _LATER_THERE)
+        later = _LATER_THERE if sandbox is not None else _LATER + _shared_environment()
+        limits = (*way.limits, later)
         services = () if sandbox is not None else tuple(self._services())
         if services:
             paths = ", ".join(f'"{path}"' for path, _ in services)
@@ -256,6 +260,17 @@ def _own_installation() -> _Installation:
 _PACKAGES: Final = ("site-packages", "dist-packages")
 _OWN_ENVIRONMENT: Final = ("uv-receipt.toml", "pipx_metadata.json")
 """What `uv tool install` and `pipx install` leave in an environment of one program."""
+
+
+def _shared_environment() -> str:
+    """Return more that an agent can change for later: an environment that is not ours alone."""
+    own, prefix = _own_installation(), str(Path(sys.prefix).resolve())
+    if os.geteuid() == 0 or prefix in own.locked or not os.access(prefix, os.W_OK):
+        return ""
+    return (
+        f"; so does what it adds to {prefix}, where Quarterdeck is installed"
+        " (uv tool install and pipx prevent this)"
+    )
 
 
 def _own_program() -> tuple[str, ...]:
@@ -397,7 +412,11 @@ def _probe(prefix: Sequence[str]) -> str | None:
 
 
 def _bubblewrap(
-    hidden: Sequence[str], kept: Sequence[str], program: str | None = None
+    hidden: Sequence[str],
+    kept: Sequence[str],
+    program: str | None = None,
+    *,
+    private: Sequence[str] = (),
 ) -> Iterator[str]:
     """Yield a command line of bubblewrap: everything as it is, without these folders."""
     yield from (
@@ -410,6 +429,8 @@ def _bubblewrap(
         "/proc",
     )
     yield "--die-with-parent"
+    for path in private:
+        yield from ("--perms", "0700", "--tmpfs", path)
     for path in hidden:
         if path == "{folder}" or Path(path).is_dir():
             yield from ("--tmpfs", path)

@@ -12,8 +12,10 @@ known kinds are data here:
 | an X server | press keys and click in the owner's windows |
 | an SSH server | start a shell, with a key that the agent writes to ~/.ssh |
 
-`find_services` returns those that this user can reach now, each with the path to hide. A list
-cannot be complete: an unknown program of the owner that executes what it receives is not found.
+`find_services` returns those that this user can reach now, each with the path to hide. Multiplexers
+and editors have a folder of their own for their sockets: `private_folders` returns these, and a
+confined agent gets an empty one in its place, where its own tmux works. A list cannot be complete:
+an unknown program of the owner that executes what it receives is not found.
 """
 
 from __future__ import annotations
@@ -44,11 +46,6 @@ _SYSTEM: Final = {
     "/run/libvirt/libvirt-sock": "start virtual machines, which see every disk",
     "/run/systemd/private": _PROCESSES,
     "/tmp/.X11-unix": _SCREEN,  # noqa: S108 - where it is
-    "/tmp/tmux-{uid}": _SHELLS,  # noqa: S108
-    "/tmp/screens": _SHELLS,  # noqa: S108
-    "/tmp/zellij-{uid}": _SHELLS,  # noqa: S108
-    "/tmp/emacs{uid}": _SHELLS,  # noqa: S108
-    "/run/screen": _SHELLS,
 }
 """Sockets, and folders that hold some."""
 _OF_ROOT: Final = {"/run/dbus/system_bus_socket": _PROCESSES}
@@ -57,9 +54,6 @@ _RUNTIME: Final = {
     "podman/podman.sock": _CONTAINERS,
     "systemd/private": _PROCESSES,
     "bus": f"{_PROCESSES}, with systemd-run --user",
-    "zellij": _SHELLS,
-    "emacs": _SHELLS,
-    "wezterm": _SHELLS,
     "nvim.*": _SHELLS,
 }
 """In the user's runtime folder."""
@@ -69,8 +63,17 @@ _HOME: Final = {
     ".colima/*/docker.sock": _CONTAINERS,
     ".lima/*/sock/*.sock": _CONTAINERS,
     ".rd/docker.sock": _CONTAINERS,
-    ".screen": _SHELLS,
 }
+_TMUX: Final = "/tmp/tmux-{uid}"  # noqa: S108 - where it is
+_FOLDERS: Final = (
+    _TMUX,
+    "/tmp/screens/S-*",  # noqa: S108
+    "/tmp/uscreens/S-*",  # noqa: S108
+    "/tmp/zellij-{uid}",  # noqa: S108
+    "/tmp/emacs{uid}",  # noqa: S108
+    "/run/screen/S-*",
+)
+"""Folders of multiplexers and editors for the sockets at which they take commands."""
 _ENGINES: Final = ("DOCKER_HOST", "CONTAINER_HOST")
 _SSH_PORT: Final = ":0016"
 _LISTENING: Final = "0A"
@@ -88,10 +91,8 @@ def find_services(environ: Mapping[str, str], *, top: str = "") -> Iterator[tupl
     wanted = {f"{top}{path}".format(uid=uid): deed for path, deed in _SYSTEM.items()}
     if uid == 0:
         wanted |= {f"{top}{path}": deed for path, deed in _OF_ROOT.items()}
-    # Whether the variable is set or not: an agent can set it for itself.
-    for folder in dict.fromkeys([environ.get("XDG_RUNTIME_DIR"), f"{top}/run/user/{uid}"]):
-        if folder:
-            wanted |= {f"{folder}/{name}": deed for name, deed in _RUNTIME.items()}
+    for folder in _runtime_folders(environ, top):
+        wanted |= {f"{folder}/{name}": deed for name, deed in _RUNTIME.items()}
     if home := environ.get("HOME"):
         wanted |= {f"{home}/{name}": deed for name, deed in _HOME.items()}
         if _has_ssh_server(top):
@@ -103,15 +104,51 @@ def find_services(environ: Mapping[str, str], *, top: str = "") -> Iterator[tupl
                 yield path, deed
 
 
+def private_folders(environ: Mapping[str, str], *, top: str = "") -> list[str]:
+    """Return the folders of this user in which multiplexers and editors listen, if they exist."""
+    uid, home = os.geteuid(), environ.get("HOME")
+    patterns = [f"{top}{pattern}".format(uid=uid) for pattern in _FOLDERS]
+    for folder in _runtime_folders(environ, top):
+        patterns += [f"{folder}/{name}" for name in ("zellij", "emacs", "wezterm")]
+    if home:
+        patterns.append(f"{home}/.screen")
+    if folder := environ.get("TMUX_TMPDIR"):
+        patterns.append(f"{folder}/tmux-{uid}")
+    paths = (path for pattern in patterns for path in glob(pattern))  # noqa: PTH207 - absolute
+    return list(dict.fromkeys(path for path in paths if _is_own_folder(path)))
+
+
+def _runtime_folders(environ: Mapping[str, str], top: str) -> list[str]:
+    """Return the user's runtime folder, also if no variable names it: an agent can set it."""
+    named = (environ.get("XDG_RUNTIME_DIR"), f"{top}/run/user/{os.geteuid()}")
+    return list(dict.fromkeys(filter(None, named)))
+
+
+def create_private_folders(*, top: str = "") -> None:
+    """Create the folder of tmux, as tmux does, so that it is there before an agent starts."""
+    with suppress(OSError):
+        Path(f"{top}{_TMUX}".format(uid=os.geteuid())).mkdir(mode=0o700)
+
+
+def _is_own_folder(path: str) -> bool:
+    with suppress(OSError):
+        found = os.lstat(path)
+        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    return False
+
+
+def _tmux_socket(environ: Mapping[str, str]) -> str:
+    return environ.get("TMUX", "").rpartition(",")[0].rpartition(",")[0]
+
+
 def _named_by(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for name in _ENGINES:
         address = environ.get(name, "")
         if address.startswith("unix://"):
             yield address.removeprefix("unix://"), _CONTAINERS
-    if path := environ.get("TMUX", "").rpartition(",")[0].rpartition(",")[0]:
+    path = _tmux_socket(environ)
+    if path and not any(Path(path).is_relative_to(folder) for folder in private_folders(environ)):
         yield path, _SHELLS
-    if folder := environ.get("TMUX_TMPDIR"):
-        yield f"{folder}/tmux-{os.geteuid()}", _SHELLS
     for part in environ.get("DBUS_SESSION_BUS_ADDRESS", "").split(";"):
         path = part.removeprefix("unix:path=").partition(",")[0]
         if path != part.partition(",")[0]:

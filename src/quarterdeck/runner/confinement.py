@@ -26,6 +26,7 @@ from quarterdeck.machine import (
     HiddenFolders,
     WorkspaceSandbox,
 )
+from quarterdeck.machine.outside_services import create_private_folders
 from quarterdeck.protocol import AgentDefinition, SessionSnapshotWire
 from quarterdeck.runner.options import RunnerOptions
 
@@ -66,6 +67,7 @@ class AgentConfinement:
 
     def create_folders(self) -> None:
         """Create hidden folders that do not exist: an agent must not be the one who does."""
+        create_private_folders()
         for path in map(Path, self.hidden.paths):
             if not path.suffix and not path.exists():
                 try:
