@@ -194,8 +194,7 @@ class SessionRegistry:
     def record(self, session: HostSession, normalized: Normalized) -> None:
         """Queue an update for the log, with the events that repair it."""
         if normalized.type in TOOL_CALL_TYPES:
-            for event in session.tool_calls.repaired(normalized):
-                self._emitter.enqueue(session, event)
+            self._record_call(session, normalized)
             self._check_approved(session, normalized.payload)
             return
         if normalized.type in SETTING_TYPES:
@@ -208,6 +207,11 @@ class SessionRegistry:
             self._emitter.session_updated(session)
             self._emitter.journal.write_record(session.meta())
 
+    def _record_call(self, session: HostSession, normalized: Normalized) -> None:
+        calls, enqueue = session.tool_calls, self._emitter.enqueue
+        size = max([enqueue(session, event) for event in calls.repaired(normalized)])
+        calls.measure(normalized.payload.get("toolCallId"), size)
+
     def _check_approved(self, session: HostSession, payload: dict[str, Any]) -> None:
         """Report a call that is not what was shown when it was allowed."""
         report_mismatch(self._emitter, session, session.approved_calls.mismatch(payload))
@@ -215,8 +219,11 @@ class SessionRegistry:
     def record_history(self, session: HostSession, updates: Sequence[Normalized]) -> None:
         """Queue the updates that an agent sent while its session was being opened."""
         for normalized in updates:
-            for event in session.repaired(normalized):
-                self._emitter.enqueue(session, event)
+            if normalized.type in SETTING_TYPES:
+                for event in session.settings.repaired(normalized):
+                    self._emitter.enqueue(session, event)
+            else:
+                self._record_call(session, normalized)
             if normalized.type == "session-info-update":
                 session.apply_info(normalized.payload)
 
