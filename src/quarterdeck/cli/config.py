@@ -90,6 +90,11 @@ class SessionsSection(Struct, frozen=True, kw_only=True):
     """After so many minutes an idle agent is stopped until it is needed; 0 keeps it running."""
 
 
+class EditorsSection(Struct, frozen=True, kw_only=True):
+    idle_minutes: float = 5.0
+    """After so many minutes without a stream or a request an ACP client on HTTP is disconnected."""
+
+
 class RetentionSection(Struct, frozen=True, kw_only=True):
     """For how many days prompts and decisions are kept; 0 for ever. Sessions are not affected."""
 
@@ -111,6 +116,7 @@ class HubConfig(Struct, frozen=True, kw_only=True):
     push: PushSection = PushSection()
     log: LogSection = LogSection()
     sessions: SessionsSection = SessionsSection()
+    editors: EditorsSection = EditorsSection()
     retention: RetentionSection = RetentionSection()
     devices: DevicesSection = DevicesSection()
     environment: EnvironmentSection = EnvironmentSection()
@@ -142,6 +148,7 @@ def hub_options(
         "push_services": config.push.services,
         "synchronous": config.log.durability,
         "idle_agent_minutes": config.sessions.idle_agent_minutes,
+        "editor_idle_seconds": config.editors.idle_minutes * 60,
         "retention": Retention(
             prompts_days=config.retention.prompts_days,
             decisions_days=config.retention.decisions_days,
@@ -364,6 +371,9 @@ def _check(config: HubConfig, reader: _Reader) -> None:
         if not 0 <= span < _LONGEST:
             reason = f"{'.'.join(keys)} is {span}; use a number of at least 0, 0 for never"
             raise reader.invalid(keys, reason)
+    if not 0 < config.editors.idle_minutes < _LONGEST:
+        reason = f"editors.idle_minutes is {config.editors.idle_minutes}; use a number above 0"
+        raise reader.invalid(("editors", "idle_minutes"), reason)
     if config.devices.unused_days < 0:
         reason = "devices.unused_days is below 0; use a number of days, 0 to keep devices for ever"
         raise reader.invalid(("devices", "unused_days"), reason)

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.anyio
 
 PROGRAM: Final = Path(__file__).with_name("calling_program.py")
 AGENT: Final = "a process of an agent"
-WAYS: Final = ("plain", "daemon", "orphan", "thread")
+WAYS: Final = ("plain", "daemon", "orphan", "lowered", "thread")
 Result = tuple[int, str]
 
 

@@ -34,7 +34,8 @@ class Source:
     async def read(self, after: int, limit: int) -> list[bytes]:
         self.reads += 1
         page: list[bytes] = []
-        for event in self._events[max(after, self._deleted) : after + limit]:
+        start = max(after, self._deleted)
+        for event in self._events[start : start + limit]:
             page.append(event)
             if sum(map(len, page)) >= self._page_bytes:
                 break

@@ -47,6 +47,7 @@ _Draft = tuple[str, dict[str, Any], str | None, dict[str, Any] | None]
 
 
 _STOPPED: Final = ("closed", "disconnected", "deleted")  # a session in one of these gets no events
+_ENDED: Final = ("closed", "deleted")
 
 
 class _HostEvents:
@@ -144,8 +145,20 @@ class Emitter:
         self.journal.commit_and_publish()
         return session.stream.last_seq if session.stream.last_seq > before else None
 
-    def enqueue(self, session: HostSession, normalized: Normalized) -> None:
-        """Number, encode and queue a session's event.
+    def setting_event(
+        self,
+        session: HostSession,
+        kind: str,
+        payload: dict[str, Any],
+        extensions: dict[str, Any] | None = None,
+    ) -> None:
+        """Queue, commit and publish a change of a session's settings, with what completes it."""
+        with self.journal.batch():
+            for event in session.settings.repaired(Normalized(kind, payload, extensions)):
+                self.enqueue(session, event)
+
+    def enqueue(self, session: HostSession, normalized: Normalized) -> int:
+        """Number, encode and queue a session's event; return its size in bytes.
 
         It is committed and published by the next `Journal.commit_and_publish`: for an agent's
         updates at the end of the read that delivered them.
@@ -163,9 +176,10 @@ class Emitter:
             data = encode_event(event)
         except UNWRITABLE as error:
             self._report_unwritable(event, error)
-            return
+            return 0
         stream.number(seq, data)
         self.journal.enqueue((Stored(session.id, seq, data), stream, event))
+        return len(data)
 
     def _report_unwritable(self, event: Event, error: Exception) -> None:
         self.diagnostic(
@@ -189,6 +203,8 @@ class Emitter:
             self.session_updated(session)
         if status in _STOPPED:
             session.stream.release_tail()
+        if status in _ENDED:
+            session.release_tool_calls()
 
     def session_updated(self, session: HostSession) -> None:
         """Publish a session's snapshot on the host's stream."""

@@ -53,7 +53,7 @@ from quarterdeck.http.asgi import (
 from quarterdeck.http.headers import secured
 from quarterdeck.http.origins import Listening, Site, check_listening, public_origin, sites
 from quarterdeck.http.peers import is_unix_socket
-from quarterdeck.hub.api.endpoint import Asgi, refusal, send_refusal
+from quarterdeck.hub.api.endpoint import Asgi, error_response, send_error
 from quarterdeck.hub.auth.admission import (
     SUBPROTOCOL,
     Accepted,
@@ -365,7 +365,9 @@ class _Response:
         """Send an error in place of the handler's response."""
         retry = rejected.retry_seconds
         is_retryable = retry is not None
-        response = refusal(rejected.status, rejected.code, rejected.message, retryable=is_retryable)
+        response = error_response(
+            rejected.status, rejected.code, rejected.message, retryable=is_retryable
+        )
         if is_retryable:
             response.headers["retry-after"] = str(retry)
         if rejected.status == 401:
@@ -375,7 +377,7 @@ class _Response:
             send = self._send_and_linger
         if self._scope["type"] == "http" and not self._has_read_all:
             response.headers["connection"] = "close"
-        await send_refusal(response, self._scope, self._receive, send)
+        await send_error(response, self._scope, self._receive, send)
 
     async def _send_and_linger(self, message: Message) -> None:
         """Send a whole response, but end it only when the client has sent its whole request."""

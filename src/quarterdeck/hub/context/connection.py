@@ -45,8 +45,8 @@ from quarterdeck.hub.context.frames import (
 )
 from quarterdeck.hub.context.subscription import ContextSubscription
 from quarterdeck.hub.streams.cursors import LogCursor
-from quarterdeck.hub.streams.service import Streams
 from quarterdeck.hub.streams.sources import StreamSources
+from quarterdeck.hub.streams.streams import Streams
 from quarterdeck.protocol import has_agent
 from quarterdeck.runner import (
     AgentRemoved,
