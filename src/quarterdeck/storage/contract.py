@@ -23,8 +23,9 @@ from quarterdeck.jsontext import decode_json, encode_json
 logger = logging.getLogger(__name__)
 
 Lifecycle: TypeAlias = Literal["open", "closed", "deleted"]
-MOST_PAGE_BYTES: Final = 4 << 20
-"""A page of events that has so many ends with the event that reaches them."""
+MOST_PAGE_BYTES: Final = 32 << 20
+"""A page that has so many ends there, whatever its limit: large events must not fill the memory.
+Ordinary pages are far below it."""
 
 
 class SessionMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
