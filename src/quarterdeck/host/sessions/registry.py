@@ -137,12 +137,17 @@ class SessionRegistry:
                     self._emitter.enqueue(session, normalized)
                 else:
                     self._record_unless_echo(session, normalized)
+            else:
+                _report_dropped(agent, session_id, f"which is {session.status}")
         else:
             self._on_update_meanwhile(agent, session, normalize_in_place(update))
 
     def _buffer_early(self, agent: AgentProcess, session_id: str, update: dict[str, Any]) -> None:
         """Keep an update of a session whose `session/new` is not answered yet."""
         if not agent.is_creating_session or session_id in self.tombstones:
+            ended = self.tombstones.get(session_id)
+            which = "which is not known here" if ended is None else f"which is {ended}"
+            _report_dropped(agent, session_id, which)
             return
         if not agent.early_updates.add(session_id, update):
             self._report(
@@ -164,6 +169,8 @@ class SessionRegistry:
         if session.operation is None:
             if session.is_live and not _is_stray(agent, session):
                 self._record_unless_echo(session, normalized)
+            else:
+                _report_dropped(agent, session.id, "whose opening was given up")
         elif session.operation in ("create", "load") and session.replay is not None:
             session.replay.add(normalized)
         elif (
@@ -238,6 +245,11 @@ class SessionRegistry:
         self, agent: AgentProcess, session_id: str, level: Any, code: str, message: str
     ) -> None:
         self._emitter.diagnostic(level, code, message, agent_id=agent.id, session_id=session_id)
+
+
+def _report_dropped(agent: AgentProcess, session_id: str, which: str) -> None:
+    message = f"agent {agent.id} sent an update for session {session_id}, {which}; it was dropped"
+    agent.report_dropped("session/update-dropped", session_id, message, sessionId=session_id)
 
 
 def is_history(normalized: Normalized) -> bool:
