@@ -220,6 +220,7 @@ class SessionRecovery:
             return  # another reader settled it meanwhile
         self._unsettled.discard(session.id)
         self._stored.supersede(session, pending)
+        self._emitter.close_tool_calls(session, "restart")
         if status != "disconnected" and session.status == "disconnected":
             payload = {"status": "disconnected"}
             self._emitter.session_event(session, "session-status-change", payload)

@@ -256,6 +256,10 @@ class _Sessions:
             await self._runner.cancel_turn(view.session_id, by=request.by.actor)
         return self._runner.session(view.session_id)
 
+    async def end_agent(self, request: ApiRequest) -> SessionOverview:
+        view = self._runner.session(request.path["id"])
+        return await self._runner.end_agent(view.session_id, by=request.by.actor)
+
     async def set_mode(self, request: ApiRequest) -> SessionOverview:
         session = await self._runner.ensure_active(request.path["id"])
         mode_id = request.body_as(SetMode).mode_id
@@ -401,6 +405,15 @@ def _steering(api: _Sessions, log: LogHealth) -> list[Endpoint]:
             body=EmptyBody,
             answer=SessionOverview,
             errors=(404, 409),
+        ),
+        json_endpoint(
+            "approve",  # it ends the turns of all sessions of that agent
+            "POST /api/sessions/{id}/end-agent",
+            to_completion(log, api.end_agent),
+            "End the agent of a session that does not respond; queued prompts run with a new one",
+            body=EmptyBody,
+            answer=SessionOverview,
+            errors=(404, 424),
         ),
         json_endpoint(
             "approve",  # a mode can allow every call
