@@ -88,6 +88,14 @@ class LogSection(Struct, frozen=True, kw_only=True):
 class SessionsSection(Struct, frozen=True, kw_only=True):
     idle_agent_minutes: float = 0.0
     """After so many minutes an idle agent is stopped until it is needed; 0 keeps it running."""
+    response_seconds: float = 30.0
+    """After so many seconds an agent that does not end a cancelled turn, or does not read its
+    input, is reported as unresponsive."""
+
+
+class EditorsSection(Struct, frozen=True, kw_only=True):
+    idle_minutes: float = 5.0
+    """After so many minutes without a stream or a request an ACP client on HTTP is disconnected."""
 
 
 class RetentionSection(Struct, frozen=True, kw_only=True):
@@ -111,6 +119,7 @@ class HubConfig(Struct, frozen=True, kw_only=True):
     push: PushSection = PushSection()
     log: LogSection = LogSection()
     sessions: SessionsSection = SessionsSection()
+    editors: EditorsSection = EditorsSection()
     retention: RetentionSection = RetentionSection()
     devices: DevicesSection = DevicesSection()
     environment: EnvironmentSection = EnvironmentSection()
@@ -142,6 +151,8 @@ def hub_options(
         "push_services": config.push.services,
         "synchronous": config.log.durability,
         "idle_agent_minutes": config.sessions.idle_agent_minutes,
+        "editor_idle_seconds": config.editors.idle_minutes * 60,
+        "response_seconds": config.sessions.response_seconds,
         "retention": Retention(
             prompts_days=config.retention.prompts_days,
             decisions_days=config.retention.decisions_days,
@@ -355,6 +366,18 @@ def _check(config: HubConfig, reader: _Reader) -> None:
     if config.approvals.expire_seconds < 0:
         reason = "approvals.expire_seconds is below 0; use a number of seconds, 0 to wait for ever"
         raise reader.invalid(("approvals", "expire_seconds"), reason)
+    _check_spans(config, reader)
+    if config.devices.unused_days < 0:
+        reason = "devices.unused_days is below 0; use a number of days, 0 to keep devices for ever"
+        raise reader.invalid(("devices", "unused_days"), reason)
+    for name, agent in config.agents.items():
+        if not agent.command.strip():
+            reason = f"agents.{name}.command is empty; set it to the program that starts the agent"
+            raise reader.invalid(("agents", name, "command"), reason)
+    _check_sandboxes(config, reader)
+
+
+def _check_spans(config: HubConfig, reader: _Reader) -> None:
     spans = {
         ("sessions", "idle_agent_minutes"): config.sessions.idle_agent_minutes,
         ("retention", "prompts_days"): config.retention.prompts_days,
@@ -364,14 +387,13 @@ def _check(config: HubConfig, reader: _Reader) -> None:
         if not 0 <= span < _LONGEST:
             reason = f"{'.'.join(keys)} is {span}; use a number of at least 0, 0 for never"
             raise reader.invalid(keys, reason)
-    if config.devices.unused_days < 0:
-        reason = "devices.unused_days is below 0; use a number of days, 0 to keep devices for ever"
-        raise reader.invalid(("devices", "unused_days"), reason)
-    for name, agent in config.agents.items():
-        if not agent.command.strip():
-            reason = f"agents.{name}.command is empty; set it to the program that starts the agent"
-            raise reader.invalid(("agents", name, "command"), reason)
-    _check_sandboxes(config, reader)
+    seconds, minutes = config.sessions.response_seconds, config.editors.idle_minutes
+    if not 0 < seconds < _LONGEST:
+        reason = f"sessions.response_seconds is {seconds}; use a number of seconds above 0"
+        raise reader.invalid(("sessions", "response_seconds"), reason)
+    if not 0 < minutes < _LONGEST:
+        reason = f"editors.idle_minutes is {minutes}; use a number above 0"
+        raise reader.invalid(("editors", "idle_minutes"), reason)
 
 
 def _check_sandboxes(config: HubConfig, reader: _Reader) -> None:

@@ -299,7 +299,7 @@ def choose_way(platform: str) -> Way:
     if platform != "linux":
         reason = (
             "this system has no way to confine a program: agents can read the hub's folders;"
-            " run the hub on Linux, or as another user than your agents' work"
+            " run the hub on Linux, or under a separate user account"
         )
         return Way(name=None, reason=reason)
     failure = _probe([sys.executable, "-I", "-S", _GUARD, "--hide={folder}", "{pid}", "0"])
@@ -405,8 +405,8 @@ def _probe(prefix: Sequence[str]) -> str | None:
     if done.returncode == 0:
         return None
     words = done.stderr.decode(errors="replace").strip().splitlines()
-    told = words[-1] if words else "a hidden folder stays visible"
-    return told.removeprefix("cannot confine the command: ").removesuffix(
+    detail = words[-1] if words else "a hidden folder stays visible"
+    return detail.removeprefix("cannot confine the command: ").removesuffix(
         "; see `quarterdeck doctor`"
     )
 
