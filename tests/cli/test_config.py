@@ -88,6 +88,7 @@ def test_the_documented_example_shows_every_key() -> None:
         config.log,
         config.push,
         config.sessions,
+        config.editors,
         config.retention,
         config.environment,
         config.devices,

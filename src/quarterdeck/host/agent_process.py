@@ -121,7 +121,7 @@ class _UpdateParams(msgspec.Struct, rename="camel", gc=False):
     update: dict[str, Any]
 
 
-_VOCABULARY = Vocabulary({"session/update": _UpdateParams})
+UPDATE_VOCABULARY = Vocabulary({"session/update": _UpdateParams})
 
 
 OnUpdate = Callable[["AgentProcess", str, dict[str, Any]], None]
@@ -335,7 +335,7 @@ class AgentProcess:
         self._diagnose("info", "agent/spawn", f"spawned {self.definition.command}", facts)
         self._set_status("initializing")
         options = ConnectionOptions(
-            vocabulary=_VOCABULARY,
+            vocabulary=UPDATE_VOCABULARY,
             on_report=self._on_report,
             answers_garbage=False,
             after_read=self._after_read,
