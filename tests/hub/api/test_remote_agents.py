@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from quarterdeck.agent import AgentTurn
 from quarterdeck.agents import AgentSettings
+from quarterdeck.hub import HubOptions
 from tests.agent.http_client import TOKEN, serving
 from tests.hub.api.kit import client_of, options, paired, running
 
@@ -26,9 +28,8 @@ def far(port: int, scheme: str = "http") -> AgentSettings:
     return AgentSettings(url=url, headers={"Authorization": f"Bearer ${{{VARIABLE}}}"})
 
 
-def with_token(given: Any, **environ: str) -> Any:
-    given.environ.update(environ)
-    return given
+def with_token(given: HubOptions, **environ: str) -> HubOptions:
+    return replace(given, environ={**given.environ, **environ})
 
 
 @pytest.mark.parametrize("scheme", ["http", "ws"])
@@ -40,7 +41,7 @@ async def test_an_agent_at_a_url_is_started_by_its_name_with_headers_of_the_envi
         given = with_token(options(home, far=far(hand.port, scheme)), **{VARIABLE: TOKEN})
         async with running(given) as (hub, owner):
             session_id = await owner.session("far", tmp_path)
-            await owner.post(f"/api/sessions/{session_id}/prompts", {"key": "one", "text": "hi"})
+            await owner.prompt(session_id, "one", "hi")
             assert (await owner.ended(session_id, "one"))["state"] == "done"
             (listed,) = [
                 each
@@ -78,7 +79,7 @@ async def test_only_an_admin_names_a_url(tmp_path: Path) -> None:
             token = await paired(owner, scope)
             async with client_of(home, str(owner.http.base_url), token) as client:
                 await client.call("POST", "/api/agents", {"definition": definition}, status=403)
-        made = await owner.post("/api/agents", {"definition": definition})
+        made = await owner.post("/api/agents", {"definition": definition}, status=201)
         assert made["status"] == "ready"
         assert "its headers are not stored" in made["notice"]
         wrong = {"id": "y", "url": "gopher://x"}
@@ -87,7 +88,7 @@ async def test_only_an_admin_names_a_url(tmp_path: Path) -> None:
 
 
 async def test_where_agents_must_be_confined_one_at_a_url_does_not_start(tmp_path: Path) -> None:
-    given = options(tmp_path / "home", far=far(1), confine="require")
+    given = replace(options(tmp_path / "home", far=far(1)), confine="require")
     async with running(with_token(given, **{VARIABLE: TOKEN})) as (_, owner):
         refused = await owner.call("POST", "/api/agents/known/far", {}, status=424)
     assert "nothing here can confine it" in refused["error"]["message"]
