@@ -79,7 +79,7 @@ def type_errors(tmp_path_factory: pytest.TempPathFactory) -> list[TypeErrorLine]
     )
     _replace(protocol / "payloads.py", 'Literal["spawning",', 'Literal["updating", "spawning",')
     _replace(
-        protocol.parent / "runner" / "prompts" / "store.py",
+        protocol.parent / "runner" / "prompts" / "state.py",
         'PromptState: TypeAlias = Literal["queued",',
         'PromptState: TypeAlias = Literal["held", "queued",',
     )
@@ -165,5 +165,5 @@ def test_a_new_state_of_a_prompt_must_reach_queue_and_editors(
 ) -> None:
     assert _modules(type_errors, "'held'") == {
         "hub/editors/subscription",
-        "runner/prompts/store",
+        "runner/prompts/state",
     }

@@ -37,6 +37,7 @@ from quarterdeck.errors import CommandFailed, HubDeclined, Misused
 from quarterdeck.http.client import HubApi
 from quarterdeck.http.remote_agent import SCHEMES
 from quarterdeck.protocol import Event, initial_state, reduce
+from quarterdeck.runner import is_prompt_state, is_settled
 from quarterdeck.views.acp import prompt_key
 from quarterdeck.views.text import one_line
 from quarterdeck.wire import background_tasks
@@ -51,7 +52,6 @@ _STATUSES: Final = {
     "cancelled": INTERRUPTED,
 }
 _RESULT: Final = ("sessionId", "state", "stopReason", "error", "key", "seq")
-_ENDED: Final = ("done", "failed", "cancelled", "interrupted")
 _FIRST_POLL, _LAST_POLL = 0.02, 2.0  # seconds between looks at a prompt that no event reports
 _LAST_EVENTS_SECONDS: Final = 3.0  # for the last events to arrive
 _HELP: Final = "see quarterdeck run --help"
@@ -274,7 +274,7 @@ class FollowedTurn:
         body = {"key": self._key, "prompt": self._options.prompt}
         entry: Mapping[str, Any] = await self._call("POST", f"{self._path}/prompts", body)
         delay = _FIRST_POLL
-        while entry["state"] not in _ENDED:
+        while not _has_ended(entry):
             with anyio.move_on_after(delay):
                 await self._progress.wait()
             # An event may arrive before the queue knows it: after one, look often.
@@ -389,3 +389,18 @@ class FollowedTurn:
         facts = {name: entry[name] for name in _RESULT if name in entry}
         self._printer.result({"type": "result", **facts, "exitStatus": status})
         return status
+
+
+def _has_ended(entry: Mapping[str, Any]) -> bool:
+    """Return whether a prompt is neither queued nor running.
+
+    Raises:
+        CommandFailed: if the hub reports a state that this version does not know.
+    """
+    state = entry["state"]
+    if not is_prompt_state(state):
+        raise CommandFailed(
+            f"the hub reports the prompt state {state!r}, which this version does not know;"
+            " update quarterdeck to the version of the hub"
+        )
+    return is_settled(state)

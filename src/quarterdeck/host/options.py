@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from quarterdeck.host.capabilities import FsHandler, TerminalHandler, check_terminal
 from quarterdeck.host.checks import config_invalid
-from quarterdeck.host.requests.permissions import FindDecision, OnPermission
+from quarterdeck.host.requests.permission_request import FindDecision, OnPermission
 from quarterdeck.host.secrets import Inherit
 from quarterdeck.http.remote_agent import header_problem, url_problem
 from quarterdeck.machine import NOTHING_HIDDEN, ConfinedStart, DefaultFsHandler, HiddenFolders
@@ -141,6 +141,10 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
+_Check = Callable[[Any], Any]
+"""Returns the value of an option as the host uses it, or raises `acpjs/config-invalid`."""
+
+
 def _check_restart(value: Any) -> RestartPolicy:
     if value not in ("never", "on-crash"):
         raise config_invalid("invalid restart mode: it is 'never' or 'on-crash'")
@@ -175,18 +179,24 @@ def _check_backoff(value: Any) -> RestartBackoff:
     return RestartBackoff(initial_ms=initial_ms, factor=factor, max_ms=max_ms)
 
 
-def _check_kill_timeout(value: Any) -> float:
-    return _milliseconds("killTimeoutMs", value)
+def _milliseconds(name: str) -> _Check:
+    def check(value: Any) -> float:
+        if not _is_number(value) or value <= 0:
+            raise config_invalid(f"invalid {name}: it is a number of milliseconds above 0")
+        return float(value)
+
+    return check
 
 
-def _check_open_timeout(value: Any) -> float:
-    return _milliseconds("openTimeoutMs", value)
+def _function_of(name: str, arguments: str) -> _Check:
+    """Return the check of an option that is a function; its arguments cannot be checked."""
 
+    def check(value: Any) -> Any:
+        if not callable(value):
+            raise config_invalid(f"{name} must be a function of {arguments}")
+        return value
 
-def _milliseconds(name: str, value: Any) -> float:
-    if not _is_number(value) or value <= 0:
-        raise config_invalid(f"invalid {name}: it is a number of milliseconds above 0")
-    return float(value)
+    return check
 
 
 def _check_elicitation(value: Any) -> tuple[ElicitationMode, ...]:
@@ -215,27 +225,6 @@ def _check_terminal(value: Any) -> TerminalHandler | None:
     return handler
 
 
-def _check_inherit(value: Any) -> Inherit:
-    if not callable(value):
-        raise config_invalid("inherit must be a function of an agent's definition")
-    inherit: Inherit = value
-    return inherit
-
-
-def _check_on_permission(value: Any) -> OnPermission:
-    if not callable(value):
-        raise config_invalid("onPermission must be a function of a permission request")
-    hook: OnPermission = value
-    return hook
-
-
-def _check_find_decision(value: Any) -> FindDecision:
-    if not callable(value):
-        raise config_invalid("findDecision must be a function of a session and a request")
-    find: FindDecision = value
-    return find
-
-
 def _check_hidden(value: Any) -> HiddenFolders:
     is_list = isinstance(value, Sequence) and not isinstance(value, str)
     if not is_list or not all(isinstance(each, str | Path) for each in value):
@@ -243,36 +232,22 @@ def _check_hidden(value: Any) -> HiddenFolders:
     return HiddenFolders(value)
 
 
-def _check_confine(value: Any) -> Confine:
-    if not callable(value):
-        raise config_invalid("confine must be a function of an agent's definition")
-    confine: Confine = value
-    return confine
-
-
-def _check_check_workspace(value: Any) -> CheckWorkspace:
-    if not callable(value):
-        raise config_invalid("checkWorkspace must be a function of a definition and a folder")
-    check: CheckWorkspace = value
-    return check
-
-
-_CHECKS: dict[str, Any] = {
+_CHECKS: dict[str, _Check] = {
     "restart": _check_restart,
     "restart_limit": _check_restart_limit,
     "restart_backoff": _check_backoff,
-    "kill_timeout_ms": _check_kill_timeout,
+    "kill_timeout_ms": _milliseconds("killTimeoutMs"),
     "storage": _check_storage,
     "fs": _check_fs,
     "terminal": _check_terminal,
-    "open_timeout_ms": _check_open_timeout,
+    "open_timeout_ms": _milliseconds("openTimeoutMs"),
     "elicitation": _check_elicitation,
-    "inherit": _check_inherit,
-    "on_permission": _check_on_permission,
-    "find_decision": _check_find_decision,
+    "inherit": _function_of("inherit", "an agent's definition"),
+    "on_permission": _function_of("onPermission", "a permission request"),
+    "find_decision": _function_of("findDecision", "a session and a request"),
     "hidden": _check_hidden,
-    "confine": _check_confine,
-    "check_workspace": _check_check_workspace,
+    "confine": _function_of("confine", "an agent's definition"),
+    "check_workspace": _function_of("checkWorkspace", "a definition and a folder"),
 }
 
 

@@ -9,7 +9,7 @@ that the agent sends after its answer are recorded after `prompt-finished`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -36,9 +36,12 @@ from quarterdeck.host.operations import InBackground
 from quarterdeck.host.requests.handlers import AgentRequests
 from quarterdeck.host.sessions.session import HostSession
 from quarterdeck.jsontext import decode_json
-from quarterdeck.protocol import ERROR_CODES, SessionConfigValue, to_json
+from quarterdeck.protocol import ERROR_CODES, SessionConfigOption, SessionConfigValue, to_json
+from quarterdeck.protocol.config_options import SET_MODEL, with_value
 from quarterdeck.wire import INTERNAL_ERROR, Connection, Failure, Result, read_error
 
+Change = tuple[str, dict[str, Any]]
+"""Type and payload of the event that records a changed setting."""
 Prompt = str | Sequence[Mapping[str, Any]]
 ConfigValue = SessionConfigValue | Mapping[str, Any] | str | bool
 
@@ -182,37 +185,74 @@ class Turns:
         await connection.notify("session/cancel", {"sessionId": session.id})
 
     async def set_mode(self, agent: AgentProcess, session: HostSession, mode_id: str) -> None:
-        if not session.has_modes:
+        """Set the mode of a session, by the config option that replaces modes if need be."""
+        if not session.settings.has_modes:
             raise unsupported(f"session {session.id} has no modes")
-        params = {"sessionId": session.id, "modeId": check_text(mode_id, "the mode")}
-
-        def on_answer(answer: Result | Failure) -> None:
-            if isinstance(answer, Result) and session.is_live:
-                payload = {"currentModeId": mode_id}
-                self._emitter.session_event(session, "current-mode-update", payload)
-
-        await self._call(agent, "session/set_mode", params, on_answer)
+        config_id = session.settings.option_for_mode(check_text(mode_id, "the mode"))
+        if config_id is not None:
+            await self.set_config_option(agent, session, config_id, {"value": mode_id})
+            return
+        await self._set(
+            agent,
+            session,
+            "session/set_mode",
+            {"sessionId": session.id, "modeId": mode_id},
+            lambda _result: ("current-mode-update", {"currentModeId": mode_id}),
+        )
 
     async def set_config_option(
         self, agent: AgentProcess, session: HostSession, config_id: str, value: Mapping[str, Any]
-    ) -> list[Any]:
-        if not session.has_config_options:
+    ) -> list[SessionConfigOption]:
+        """Set a config option; one that stands for modes or models is set by their method."""
+        config_id, settings = check_text(config_id, "the config option"), session.settings
+        if settings.is_mode(config_id):
+            await self.set_mode(agent, session, check_text(value.get("value"), "the mode"))
+            return settings.offered()
+        if not settings.has_options:
             raise unsupported(f"session {session.id} has no config options")
-        config_id = check_text(config_id, "the config option")
+        if settings.is_model(config_id):
+            await self._set_model(agent, session, config_id, value)
+            return settings.offered()
         params = {"sessionId": session.id, "configId": config_id, **value}
-        options: list[Any] = []
+        options: list[SessionConfigOption] = []
+
+        def change(result: Any) -> Change:
+            listed = result.get("configOptions") if isinstance(result, dict) else None
+            options.extend(listed if isinstance(listed, list) else [])
+            return "config-options-update", {"configOptions": list(options)}
+
+        await self._set(agent, session, "session/set_config_option", params, change)
+        return options
+
+    async def _set_model(
+        self, agent: AgentProcess, session: HostSession, config_id: str, value: Mapping[str, Any]
+    ) -> None:
+        model_id = check_text(value.get("value"), "the model")
+
+        def change(_result: Any) -> Change:
+            changed = with_value(session.settings.options or (), config_id, model_id)
+            return "config-options-update", {"configOptions": changed}
+
+        params = {"sessionId": session.id, "modelId": model_id}
+        await self._set(agent, session, SET_MODEL, params, change)
+
+    async def _set(
+        self,
+        agent: AgentProcess,
+        session: HostSession,
+        method: str,
+        params: dict[str, Any],
+        change: Callable[[Any], Change],
+    ) -> None:
+        """Call a method that sets something; record the change in the moment of the answer."""
 
         def on_answer(answer: Result | Failure) -> None:
             if isinstance(answer, Result):
-                result = decode_json(answer.value)
-                listed = result.get("configOptions") if isinstance(result, dict) else None
-                options.extend(listed if isinstance(listed, list) else [])
-            if isinstance(answer, Result) and session.is_live:
-                payload = {"configOptions": list(options)}
-                self._emitter.session_event(session, "config-options-update", payload)
+                event = change(decode_json(answer.value))
+                if session.is_live:
+                    self._emitter.setting_event(session, *event)
 
-        await self._call(agent, "session/set_config_option", params, on_answer)
-        return options
+        await self._call(agent, method, params, on_answer)
 
     async def _call(
         self, agent: AgentProcess, method: str, params: dict[str, Any], on_answer: Any

@@ -41,7 +41,12 @@ SESSIONS: Final = 256
 _FACTOR: Final = 2  # bytes of a transcript for each byte of its events: 0.5 to 2.2
 _OVERHEAD: Final = 4_096  # of a part that has no events
 _MOST: Final = 10_000  # events in a page
-_UPDATES: Final = (b'{"type":"tool-call-update"', b'{"type":"terminal-output"')
+_UPDATES: Final = (
+    b'{"type":"tool-call-update"',
+    b'{"type":"terminal-output"',
+    b'{"type":"tool-call-content-chunk"',
+    b'{"type":"terminal-update"',
+)
 
 
 class _Part:

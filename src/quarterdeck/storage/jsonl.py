@@ -194,7 +194,7 @@ class _JsonlLog:
             number, epoch = (1 if is_new else max(number, 1) + 1), new_epoch()
         self.epoch = LogEpoch(epoch, is_first=number == 1)
         sessions = self._index.sessions.values()
-        self._mark.begin(epoch, number, {each.number: each.slot for each in sessions})
+        self._mark.begin(epoch, number, ((each.number, each.slot) for each in sessions))
 
     def _differences(self, reading: MarkReading) -> Iterator[Damage]:
         known = {each.name: (name, each) for name, each in self._index.sessions.items()}

@@ -28,11 +28,15 @@ from quarterdeck.protocol import (
     ConfigOptionsUpdateEvent,
     CurrentModeUpdateEvent,
     Event,
+    ForegroundEvent,
     HostEvent,
     MessageKind,
+    MessageUpdateEvent,
     PermissionRequestCreatedEvent,
     PermissionRequestResolvedEvent,
     PlanEvent,
+    PlanRemovedEvent,
+    PlanUpdateEvent,
     PromptFinishedEvent,
     SessionConfigInitEvent,
     SessionEvent,
@@ -42,6 +46,8 @@ from quarterdeck.protocol import (
     SessionStatusChangeEvent,
     TerminalOutputEvent,
     TerminalOutputState,
+    TerminalUpdateEvent,
+    ToolCallContentChunkEvent,
     ToolCallEvent,
     ToolCallState,
     ToolCallUpdateEvent,
@@ -167,6 +173,14 @@ class Message:
         else:
             self._blocks.append(_Texts([text]))
 
+    def clear(self) -> None:
+        self._blocks.clear()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether its content was replaced by none, or by that of an earlier piece."""
+        return not self._blocks
+
     @property
     def content(self) -> list[Any]:
         return [
@@ -194,7 +208,7 @@ def tool_entry(
     at: float,
     ended_at: float | None,
 ) -> ToolEntry:
-    content: tuple[Any, ...] = call.content  # elements can be any JSON
+    content: Sequence[Any] = call.content  # elements can be any JSON
     named = [each.get("terminalId") for each in content if isinstance(each, Mapping)]
     return ToolEntry(
         seq=call.seq,
@@ -229,7 +243,7 @@ _PREFIXES: Final[Mapping[MessageKind, bytes]] = {
     "user": b'{"type":"user-message-chunk",',
 }
 """How a stored chunk of each kind begins."""
-_OVER: Final = ("completed", "failed")  # no set: a status may be any JSON
+_OVER: Final = ("completed", "failed", "cancelled")  # no set: a status may be any JSON
 
 
 class _Text(msgspec.Struct, tag_field="type", tag="text", forbid_unknown_fields=True):
@@ -317,6 +331,8 @@ class Transcript:
                 self._add(event, _mismatch_entry(event))
             case UserMessageChunkEvent() | AgentMessageChunkEvent() | AgentThoughtChunkEvent():
                 self._chunk(_KINDS[type(event)], event)
+            case MessageUpdateEvent():
+                self._replace_message(event)
             case SessionEvent():
                 self._state_only(event)
             case HostEvent() | UnknownEvent():
@@ -336,6 +352,11 @@ class Transcript:
         | PermissionRequestCreatedEvent
         | PermissionRequestResolvedEvent
         | TerminalOutputEvent
+        | TerminalUpdateEvent
+        | ToolCallContentChunkEvent
+        | ForegroundEvent
+        | PlanUpdateEvent
+        | PlanRemovedEvent
         | UnrecognizedUpdateEvent,
     ) -> None:
         """Add an event that is no entry of its own."""
@@ -388,6 +409,26 @@ class Transcript:
                 self._open[kind, _text(message_id)] = found
         found.append(block)
 
+    def _replace_message(self, event: MessageUpdateEvent) -> None:
+        """Put the whole content of a message where it began; its later pieces are left empty."""
+        payload: Any = event.payload
+        kind, message_id, content = (payload.get(key) for key in ("kind", "messageId", "content"))
+        if content is None or message_id is None:
+            return
+        pieces = [
+            item
+            for item in self._items
+            if isinstance(item, Message) and (item.kind, item.message_id) == (kind, message_id)
+        ]
+        for piece in pieces:
+            piece.clear()
+        found = pieces[0] if pieces else Message(kind, message_id, event.seq, event.extensions)
+        if not pieces:
+            self._add(event, found)
+            self._open[kind, _text(message_id)] = found
+        for block in content if isinstance(content, list) else [content]:
+            found.append(block)
+
     def _call(self, event: ToolCallEvent | ToolCallUpdateEvent) -> None:
         before, self.state = self.state, reduce(self.state, event)
         if self.state is before:
@@ -433,7 +474,7 @@ class Transcript:
     def _entry(self, position: int) -> Entry | None:
         item, at = self._items[position], self._times[position]
         if isinstance(item, Message):
-            return message_entry(item, at)
+            return None if item.is_empty else message_entry(item, at)
         if not isinstance(item, str):
             return item
         index = self.state.tool_calls.position(item)

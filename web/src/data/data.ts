@@ -69,7 +69,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
   const device = signal<Device | null>(null)
   const devices = signal<readonly Device[]>([])
   const facts = signal<HubFacts | null>(null)
-  const knownAgents = signal<readonly KnownAgent[]>([])
+  const knownAgents = signal<readonly KnownAgent[] | null>(null)
   const open = new Map<string, OpenSession>()
   const push = new Push(api, environment.push)
   const outbox: Outbox = new Outbox(
@@ -127,7 +127,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
     })
     stopPrefetch = prefetchTranscripts(api, clock, lists.sessions)
     stopInbox = effect(() => {
-      if (stream.connection.value.state === 'live') return keepInbox(lists.requests.value)
+      if (stream.connection.value.state === 'live') return keepInbox(lists.pending.all.value)
       return undefined
     })
     void identify()
@@ -299,10 +299,11 @@ export function createData(environment: Environment): Data & { stop(): void } {
       ),
     stopAgent: (agentId: string) =>
       outcomeOf(api.call<null>('DELETE', `/api/agents/${encodeURIComponent(agentId)}`), () => null),
-    async refreshKnownAgents(): Promise<void> {
-      const outcome = await api.get<{ agents: KnownAgent[] }>('/api/agents/known')
-      if (outcome.ok) knownAgents.value = outcome.value.agents
-    },
+    refreshKnownAgents: () =>
+      outcomeOf(api.get<{ agents: KnownAgent[] }>('/api/agents/known'), (answer) => {
+        knownAgents.value = answer.agents
+        return null
+      }),
     folders: (path?: string) =>
       api.get<FolderList>(`/api/folders${path ? `?path=${encodeURIComponent(path)}` : ''}`),
     files: (sessionId: string, query: string) =>
@@ -382,9 +383,9 @@ export function createData(environment: Environment): Data & { stop(): void } {
     lastSeen: offline.rows,
     agents: lists.agents,
     knownAgents,
-    permissions: lists.permissions,
-    elicitations: lists.elicitations,
-    requests: lists.requests,
+    permissions: lists.pending.permissions,
+    elicitations: lists.pending.elicitations,
+    requests: lists.pending.all,
     knownInbox: offlineInbox.known,
     devices,
     actions: outbox.actions,

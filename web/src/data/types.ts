@@ -294,7 +294,8 @@ export interface Data {
   /** Sessions with an offline copy on this device, the last seen first. */
   readonly lastSeen: ReadonlySignal<readonly SessionRow[]>
   readonly agents: ReadonlySignal<readonly AgentRow[]>
-  readonly knownAgents: ReadonlySignal<readonly api.KnownAgent[]>
+  /** The agents that the hub knows by name; null until it has listed them. */
+  readonly knownAgents: ReadonlySignal<readonly api.KnownAgent[] | null>
   readonly permissions: ReadonlySignal<readonly PermissionRequest[]>
   readonly elicitations: ReadonlySignal<readonly Elicitation[]>
   /** All pending requests: permission requests, then elicitations. */
@@ -345,7 +346,7 @@ export interface Data {
   reopenSession(sessionId: string): Promise<Outcome<SessionRow>>
   startAgent(name: string): Promise<Outcome<AgentRow>>
   stopAgent(agentId: string): Promise<Outcome<null>>
-  refreshKnownAgents(): Promise<void>
+  refreshKnownAgents(): Promise<Outcome<null>>
   /** Folders under a path on the hub's computer; without a path, under a default one. */
   folders(path?: string): Promise<Outcome<api.FolderList>>
   /** Files in the folders of a session that match letters of their names, the best match first. */

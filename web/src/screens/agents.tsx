@@ -22,7 +22,7 @@ export function AgentsScreen(): JSX.Element {
   const running = data.agents.value.filter(
     (agent) => agent.status !== 'exited' || agent.reason !== 'disposed',
   )
-  const known = data.knownAgents.value
+  const known = data.knownAgents.value ?? []
   const installed = known.filter((agent) => agent.installed)
   const missing = known.filter((agent) => !agent.installed)
   return (

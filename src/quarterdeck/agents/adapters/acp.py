@@ -400,7 +400,7 @@ class AcpAdapter:
         listed: list[dict[str, Any]] = []
         cursor: str | None = None
         for _ in range(MAX_PAGES):
-            page = await self._host.list_sessions(agent_id, cursor=cursor)
+            page: Any = await self._host.list_sessions(agent_id, cursor=cursor)  # not checked
             sessions = page.get("sessions") if isinstance(page, dict) else None
             listed += [each for each in sessions or () if isinstance(each, dict)]
             cursor = page.get("nextCursor") if isinstance(page, dict) else None

@@ -144,6 +144,18 @@ class Emitter:
         self.journal.commit_and_publish()
         return session.stream.last_seq if session.stream.last_seq > before else None
 
+    def setting_event(
+        self,
+        session: HostSession,
+        kind: str,
+        payload: dict[str, Any],
+        extensions: dict[str, Any] | None = None,
+    ) -> None:
+        """Queue, commit and publish a change of a session's settings, with what completes it."""
+        with self.journal.batch():
+            for event in session.settings.repaired(Normalized(kind, payload, extensions)):
+                self.enqueue(session, event)
+
     def enqueue(self, session: HostSession, normalized: Normalized) -> None:
         """Number, encode and queue a session's event.
 

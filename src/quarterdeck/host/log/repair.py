@@ -32,7 +32,9 @@ from quarterdeck.protocol.tool_calls import (
     announced,
     corrections,
     documented_announcement,
+    documented_chunk,
     documented_update,
+    extended,
     is_open,
     is_regular,
     is_turn_boundary,
@@ -132,8 +134,19 @@ class ToolCallRepair:
             call_id = payload.get("toolCallId")
             if isinstance(call_id, str):
                 self._fold(call_id, normalized)
+        elif normalized.type == "tool-call-content-chunk":
+            self._extend(payload)
         elif is_turn_boundary(normalized.type, payload):
             self.next_turn()
+
+    def _extend(self, payload: Mapping[str, Any]) -> None:
+        """Append an element to the content of a call."""
+        call_id = payload.get("toolCallId")
+        old = self._calls.get(call_id) if isinstance(call_id, str) else None
+        if old is not None and isinstance(call_id, str):
+            documented, known = old.columns
+            grown = documented_chunk(documented, payload), extended(known, payload)
+            self._remember(call_id, _Call.folded(*grown))
 
     def repaired(self, normalized: Normalized) -> Sequence[Normalized]:
         """Return the events for an agent's update, including those that have to be added."""

@@ -29,17 +29,23 @@ from quarterdeck.protocol import (
     ConfigOptionsUpdateEvent,
     CurrentModeUpdateEvent,
     Event,
+    ForegroundEvent,
     HostEvent,
+    MessageUpdateEvent,
     Normalized,
     PermissionRequestCreatedEvent,
     PermissionRequestResolvedEvent,
     PlanEvent,
+    PlanRemovedEvent,
+    PlanUpdateEvent,
     PromptFinishedEvent,
     SessionConfigInitEvent,
     SessionInfoUpdateEvent,
     SessionResetEvent,
     SessionStatusChangeEvent,
     TerminalOutputEvent,
+    TerminalUpdateEvent,
+    ToolCallContentChunkEvent,
     ToolCallEvent,
     ToolCallUpdateEvent,
     UnknownEvent,
@@ -253,25 +259,35 @@ def _fold(session: HostSession, event: Event, pending: _Pending, status: str | N
             return str(event.payload.get("status"))
         case SessionResetEvent():
             session.tool_calls.forget()
+            session.settings.forget()
             pending.clear()
-        case ToolCallEvent() | ToolCallUpdateEvent() | PromptFinishedEvent():
+        case (
+            ToolCallEvent()
+            | ToolCallUpdateEvent()
+            | ToolCallContentChunkEvent()
+            | PromptFinishedEvent()
+        ):
             session.tool_calls.learn(Normalized(event.type, event.payload))
         case UnrecognizedUpdateEvent():
             if "quarterdeck" in (event.extensions or {}):  # an agent may send any update
                 _fold_elicitation(event.payload, pending)
+        case CurrentModeUpdateEvent() | SessionConfigInitEvent() | ConfigOptionsUpdateEvent():
+            session.settings.learn(event.type, event.payload)
         case (
             UserMessageChunkEvent()
             | AgentMessageChunkEvent()
             | AgentThoughtChunkEvent()
             | PlanEvent()
             | AvailableCommandsUpdateEvent()
-            | CurrentModeUpdateEvent()
-            | SessionConfigInitEvent()
-            | ConfigOptionsUpdateEvent()
             | SessionInfoUpdateEvent()
             | UsageUpdateEvent()
             | ApprovalMismatchEvent()
             | TerminalOutputEvent()
+            | TerminalUpdateEvent()
+            | MessageUpdateEvent()
+            | ForegroundEvent()
+            | PlanUpdateEvent()
+            | PlanRemovedEvent()
             | HostEvent()
             | UnknownEvent()
         ):

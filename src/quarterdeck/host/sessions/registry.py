@@ -43,12 +43,23 @@ from quarterdeck.host.log.repair import TOOL_CALL_TYPES
 from quarterdeck.host.options import absolute_path
 from quarterdeck.host.requests.mismatches import report_mismatch
 from quarterdeck.host.sessions.session import LIVE, HostSession, SessionFolders
+from quarterdeck.host.sessions.settings import SETTING_TYPES
 from quarterdeck.protocol import Normalized
 from quarterdeck.protocol.normalization import normalize_in_place
 from quarterdeck.storage import Lifecycle
 from quarterdeck.wire import INVALID_PARAMS
 
 _PLAIN = frozenset({"agent-message-chunk", "agent-thought-chunk"})  # recorded without a second look
+_HISTORY = _PLAIN | TOOL_CALL_TYPES | {"user-message-chunk", "plan"}
+_UNRECOGNIZED_HISTORY = frozenset(
+    {
+        *("user_message", "agent_message", "agent_thought", "session_message"),
+        *("session_message_chunk", "tool_call_content_chunk", "compaction_update"),
+        *("compaction_summary_chunk", "plan_update", "plan_removed", "subagent_update"),
+        *("terminal_update", "terminal_output_chunk"),
+    }
+)
+"""Updates that belong to a conversation and have no event type of their own."""
 
 
 class SessionRegistry:
@@ -155,6 +166,12 @@ class SessionRegistry:
                 self._record_unless_echo(session, normalized)
         elif session.operation in ("create", "load") and session.replay is not None:
             session.replay.add(normalized)
+        elif (
+            session.operation == "resume"
+            and session.replay is not None
+            and not is_history(normalized)
+        ):
+            session.replay.add(normalized)  # what holds now; it is recorded with the answer
         elif session.operation == "resume":
             self._report(
                 agent,
@@ -181,6 +198,10 @@ class SessionRegistry:
                 self._emitter.enqueue(session, event)
             self._check_approved(session, normalized.payload)
             return
+        if normalized.type in SETTING_TYPES:
+            for event in session.settings.repaired(normalized):
+                self._emitter.enqueue(session, event)
+            return
         self._emitter.enqueue(session, normalized)
         if normalized.type == "session-info-update":
             session.apply_info(normalized.payload)
@@ -194,7 +215,7 @@ class SessionRegistry:
     def record_history(self, session: HostSession, updates: Sequence[Normalized]) -> None:
         """Queue the updates that an agent sent while its session was being opened."""
         for normalized in updates:
-            for event in session.tool_calls.repaired(normalized):
+            for event in session.repaired(normalized):
                 self._emitter.enqueue(session, event)
             if normalized.type == "session-info-update":
                 session.apply_info(normalized.payload)
@@ -210,6 +231,13 @@ class SessionRegistry:
         self, agent: AgentProcess, session_id: str, level: Any, code: str, message: str
     ) -> None:
         self._emitter.diagnostic(level, code, message, agent_id=agent.id, session_id=session_id)
+
+
+def is_history(normalized: Normalized) -> bool:
+    """Return whether an update is a part of a conversation, and not of what holds now."""
+    if normalized.type == "unrecognized-update":
+        return normalized.payload.get("sessionUpdate") in _UNRECOGNIZED_HISTORY
+    return normalized.type in _HISTORY
 
 
 def _is_stray(agent: AgentProcess, session: HostSession) -> bool:

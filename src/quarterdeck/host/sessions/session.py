@@ -8,7 +8,7 @@ session has no id yet), `Replay` while a load is under way.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Literal, Self, get_args
@@ -20,13 +20,14 @@ from quarterdeck.host.log.repair import ToolCallRepair
 from quarterdeck.host.log.stream import Stream
 from quarterdeck.host.requests.approved_calls import ApprovedCalls
 from quarterdeck.host.secrets import without_secrets
+from quarterdeck.host.sessions.settings import SETTING_TYPES, SessionSettings
 from quarterdeck.jsontext import UNWRITABLE, encode_json
 from quarterdeck.machine import resolve_roots
+from quarterdeck.policy import Policy
 from quarterdeck.protocol import (
     Normalized,
     SessionSnapshotWire,
     SessionStatus,
-    ToolCallFacts,
     has_ended,
 )
 from quarterdeck.storage import SessionMeta
@@ -147,19 +148,18 @@ class HostSession:
     status: SessionStatus = "creating"
     title: str | UnsetType | None = UNSET
     updated_at: str | UnsetType | None = UNSET
-    has_modes: bool = False
-    has_config_options: bool = False
+    settings: SessionSettings = field(default_factory=SessionSettings)
     operation: Operation | None = None
     generation: int = 0
     """Counts up when the operation under way is ended; its late answer is then void."""
     replay: Replay | None = None
-    """What the agent replays while a load is under way."""
+    """What the agent sends while it is being opened: the history, or the settings of a resume."""
     echoes: deque[Any] = field(default_factory=deque)
     """Blocks of the running prompt that the agent may repeat as updates."""
     tool_calls: ToolCallRepair = field(default_factory=ToolCallRepair)
     approved_calls: ApprovedCalls = field(init=False)
-    decide_request: Callable[[Any, ToolCallFacts], Any] | None = None
-    """A permission hook for this session alone; with a hook of the host it can only deny."""
+    policy: Policy | None = None
+    """Rules for the requests of this session alone; with a hook of the host they can only deny."""
 
     def __post_init__(self) -> None:
         self.approved_calls = ApprovedCalls(self.folders.cwd)
@@ -205,10 +205,17 @@ class HostSession:
         if updated_at is None or isinstance(updated_at, str):
             self.updated_at = updated_at
 
-    def reset_tool_calls(self) -> None:
-        """Start over with tool calls: the session was reset."""
+    def repaired(self, normalized: Normalized) -> Sequence[Normalized]:
+        """Return the events for an agent's update, including those that have to be added."""
+        if normalized.type in SETTING_TYPES:
+            return self.settings.repaired(normalized)
+        return self.tool_calls.repaired(normalized)
+
+    def reset(self) -> None:
+        """Start over with tool calls and settings: the log has a `session-reset`."""
         self.tool_calls.forget()
         self.approved_calls.forget()
+        self.settings.forget()
 
     def end_replay(self) -> list[Normalized]:
         """End the replay and return its updates; from here on updates are recorded."""

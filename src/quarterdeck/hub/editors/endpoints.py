@@ -31,10 +31,10 @@ from quarterdeck.hub.api.endpoint import (
     Endpoint,
     device_of,
     error_response,
+    error_response_to,
     invalid,
     not_found,
-    refusal_of,
-    send_refusal,
+    send_error,
 )
 from quarterdeck.hub.auth.device import Device
 from quarterdeck.hub.editors.connection import EditorConnection
@@ -234,7 +234,7 @@ class _Remote:
         try:
             server = EditorServer(self._hub, self._agent(scope), device_of(scope))
         except RequestRejected as error:
-            await send_refusal(refusal_of(error), scope, receive, send)
+            await send_error(error_response_to(error), scope, receive, send)
             return
         await self._sockets.serve(server, receive, send)
 
@@ -243,7 +243,7 @@ class _Remote:
         try:
             agent, device = self._agent(scope), device_of(scope)
         except RequestRejected as error:
-            await refusal_of(error)(scope, receive, send)
+            await error_response_to(error)(scope, receive, send)
             return
         if not self._is_streaming:
             self._is_streaming = True
@@ -263,7 +263,7 @@ class _Remote:
         try:
             app = await self._app(scope)
         except RequestRejected as error:
-            await refusal_of(error)(scope, receive, send)
+            await error_response_to(error)(scope, receive, send)
             return
         await app(scope, receive, send)
 
@@ -294,7 +294,7 @@ class _Remote:
         if named:
             if not self._hub.runner.knows_agent(named[0]):
                 raise not_found(
-                    f"agent named {named[0]!r}", "GET /api/agents/known lists all names"
+                    f"agent named {named[0]!r}", "run quarterdeck agents to list all names"
                 )
             return named[0]
         first = next(iter(self._hub.options.agents), None)

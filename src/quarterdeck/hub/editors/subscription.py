@@ -40,11 +40,15 @@ from quarterdeck.protocol import (
     ConfigOptionsUpdateEvent,
     CurrentModeUpdateEvent,
     Event,
+    ForegroundEvent,
     HostEvent,
     HostPermissionSnapshot,
+    MessageUpdateEvent,
     PermissionRequestCreatedEvent,
     PermissionRequestResolvedEvent,
     PlanEvent,
+    PlanRemovedEvent,
+    PlanUpdateEvent,
     PromptFinishedEvent,
     SessionConfigInitEvent,
     SessionInfoUpdateEvent,
@@ -52,6 +56,8 @@ from quarterdeck.protocol import (
     SessionState,
     SessionStatusChangeEvent,
     TerminalOutputEvent,
+    TerminalUpdateEvent,
+    ToolCallContentChunkEvent,
     ToolCallEvent,
     ToolCallUpdateEvent,
     UnknownEvent,
@@ -343,10 +349,12 @@ class EditorSubscription:
                 | SessionInfoUpdateEvent()
                 | UsageUpdateEvent()
                 | UnrecognizedUpdateEvent()
+                | MessageUpdateEvent()
+                | PlanUpdateEvent()
             ):
                 await self._send_updates(event)
-            case TerminalOutputEvent():
-                for update in self._terminals.on_output(event.payload):
+            case TerminalOutputEvent() | TerminalUpdateEvent() | ToolCallContentChunkEvent():
+                for update in self._terminals.take(known):
                     await self._send(update)
             case PermissionRequestCreatedEvent() | PermissionRequestResolvedEvent():
                 self._requests.on_permission(event.payload["requestId"])
@@ -357,8 +365,14 @@ class EditorSubscription:
                     self._is_replaying = False
             case SessionResetEvent():
                 self._is_replaying = True
-            case ApprovalMismatchEvent() | HostEvent() | UnknownEvent():
-                pass  # ACP has no update for them
+            case (
+                ApprovalMismatchEvent()
+                | ForegroundEvent()
+                | PlanRemovedEvent()
+                | HostEvent()
+                | UnknownEvent()
+            ):
+                pass  # ACP 1 has no update for them
             case _:
                 assert_never(known)
 
