@@ -279,6 +279,7 @@ def parse_config(text: str, source: str) -> HubConfig:
         push=reader.section(known.get("push", {}), PushSection, ("push",)),
         log=reader.section(known.get("log", {}), LogSection, ("log",)),
         sessions=reader.section(known.get("sessions", {}), SessionsSection, ("sessions",)),
+        editors=reader.section(known.get("editors", {}), EditorsSection, ("editors",)),
         retention=reader.section(known.get("retention", {}), RetentionSection, ("retention",)),
         devices=reader.section(known.get("devices", {}), DevicesSection, ("devices",)),
         environment=reader.section(
@@ -384,17 +385,20 @@ def _check(config: HubConfig, reader: _Reader) -> None:
 
 
 def _check_agent(name: str, agent: AgentSettings, reader: _Reader) -> None:
-    if agent.url is None:
-        if agent.headers:
-            reason = f"agents.{name}.headers are sent to a url; set agents.{name}.url"
-            raise reader.invalid(("agents", name, "headers"), reason)
-        if not agent.command:
-            reason = f"agents.{name} needs the key command, or url for an agent that runs elsewhere"
-            raise reader.invalid(("agents", name), reason)
-        if not agent.command.strip():
-            reason = f"agents.{name}.command is empty; set it to the program that starts the agent"
-            raise reader.invalid(("agents", name, "command"), reason)
-        return
+    if agent.url is not None:
+        _check_remote_agent(name, agent, agent.url, reader)
+    elif agent.headers:
+        reason = f"agents.{name}.headers are sent to a url; set agents.{name}.url"
+        raise reader.invalid(("agents", name, "headers"), reason)
+    elif not agent.command:
+        reason = f"agents.{name} needs the key command, or url for an agent that runs elsewhere"
+        raise reader.invalid(("agents", name), reason)
+    elif not agent.command.strip():
+        reason = f"agents.{name}.command is empty; set it to the program that starts the agent"
+        raise reader.invalid(("agents", name, "command"), reason)
+
+
+def _check_remote_agent(name: str, agent: AgentSettings, url: str, reader: _Reader) -> None:
     for key in ("command", "args", "env", "pass_env", "cwd", "confine"):
         if getattr(agent, key):
             reason = f"agents.{name} has a url and {key}; an agent at a url is not started here"
@@ -402,7 +406,7 @@ def _check_agent(name: str, agent: AgentSettings, reader: _Reader) -> None:
     if agent.sandbox != "off":
         reason = f"agents.{name} has a url and a sandbox; an agent elsewhere cannot be sandboxed"
         raise reader.invalid(("agents", name, "sandbox"), reason)
-    problem = url_problem(agent.url)
+    problem = url_problem(url)
     if problem is not None:
         raise reader.invalid(("agents", name, "url"), f"agents.{name}.url: {problem}")
     for header, value in agent.headers.items():

@@ -200,7 +200,8 @@ REMOTE_REQUIRED: Final = "a URL, where nothing here can confine it, and confine 
 REMOTE: Final = ConfinementStatus(
     status="advisory",
     how="",
-    reason="it is not on this machine: it runs at a URL, where nothing here can confine it",
+    reason="it is not on this machine: it runs at a URL, where nothing here can confine it; run it"
+    " there with an account of its own",
     limits=("what it does here goes through the hub: files of its sessions, and terminals",),
 )
 """The status of an agent at a URL."""
