@@ -21,6 +21,7 @@ from typing import Any, Self, cast
 import anyio
 from anyio.abc import TaskGroup
 
+from quarterdeck.host.acp2.updates import Acp2Updates
 from quarterdeck.host.agent_process import AgentProcess, OnUpdate, can_log_out
 from quarterdeck.host.capabilities import TerminalOutputSource
 from quarterdeck.host.checks import (
@@ -90,11 +91,18 @@ class Host:
         self._sessions = SessionRegistry(self._emitter)
         # Bound directly, without a method in between: every update takes this path.
         self.on_update: OnUpdate = self._sessions.on_update
+        self._acp2 = Acp2Updates(self._emitter, self._sessions)
+        self.on_acp2_update: OnUpdate = self._acp2.on_update
         self._requests = AgentRequests(
             PermissionRequests(self._emitter, self.options.on_permission),
             ElicitationRequests(self._emitter, self.options.elicitation),
         )
-        self._turns = Turns(self._emitter, self._requests, self._in_background)
+        self._turns = Turns(
+            self._emitter,
+            self._requests,
+            self._in_background,
+            self.options.response_timeout_ms / 1000,
+        )
         terminal, seconds = self.options.terminal, self.options.open_timeout_ms / 1000
         self._teardown = SessionTeardown(
             self._emitter, self._sessions, self._requests, terminal, self._in_background
@@ -194,6 +202,17 @@ class Host:
             return
         await agent.dispose()
         self._emitter.host_event("agent-removed", {"agentId": agent_id}, agent_id)
+        await self._journal.settled()
+
+    async def end_agent(self, agent_id: str) -> None:
+        """End the process of an agent that does not respond; the restart rules apply.
+
+        Its sessions are disconnected; with a restart they are resumed.
+
+        Raises:
+            AcpError: `acpjs/agent-exited` if it is not running.
+        """
+        await self._agent(agent_id).end()
         await self._journal.settled()
 
     async def authenticate(self, agent_id: str, method_id: str) -> None:
@@ -522,6 +541,8 @@ class Host:
     # ---- called by agents (`AgentOwner`) --------------------------------------------------
 
     def on_request(self, agent: AgentProcess, method: str, params: Any) -> Awaitable[Any]:
+        if agent.acp2 is not None:
+            params = self._acp2.request_params(agent, method, params)
         return self._request_handlers.serve(agent, method, params)
 
     def on_elicitation_complete(self, agent: AgentProcess, elicitation_id: Any) -> None:
@@ -532,6 +553,9 @@ class Host:
         for session in self._sessions.of_agent(agent.id):
             self._teardown.disconnect(session)
         self._request_handlers.forget(agent.id)
+
+    def on_input_unread(self, agent: AgentProcess) -> bool:
+        return self._turns.report_unread(agent)
 
     def on_ready(self, agent: AgentProcess) -> None:
         self._in_background(lambda: self._recovery.recover(agent))

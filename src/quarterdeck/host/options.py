@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
+from quarterdeck.host.acp2.handshake import PROTOCOLS, Protocol
 from quarterdeck.host.capabilities import FsHandler, TerminalHandler, check_terminal
 from quarterdeck.host.checks import config_invalid
 from quarterdeck.host.requests.permission_request import FindDecision, OnPermission
@@ -58,6 +59,7 @@ class HostOptions:
     terminal: TerminalHandler | None = None
     kill_timeout_ms: float | None = None
     open_timeout_ms: float | None = None
+    response_timeout_ms: float | None = None
     elicitation: Sequence[ElicitationMode] | None = None
     inherit: Inherit | None = None
     on_permission: OnPermission | None = None
@@ -81,6 +83,9 @@ class ResolvedHostOptions:
     open_timeout_ms: float = 600_000
     """For an agent to answer `session/new`, `session/load` or `session/resume`: a long history
     takes long, but an agent that never answers must not keep a session busy for ever."""
+    response_timeout_ms: float = 30_000
+    """After which an agent that does not end a cancelled turn, or does not read its input during a
+    turn, is reported as unresponsive."""
     elicitation: tuple[ElicitationMode, ...] = ()
     """The modes of elicitations that the embedding program answers: "form", "url", or both."""
     inherit: Inherit | None = None
@@ -134,6 +139,7 @@ _SNAKE = {
     "restartBackoff": "restart_backoff",
     "killTimeoutMs": "kill_timeout_ms",
     "openTimeoutMs": "open_timeout_ms",
+    "responseTimeoutMs": "response_timeout_ms",
 }
 
 
@@ -241,6 +247,7 @@ _CHECKS: dict[str, _Check] = {
     "fs": _check_fs,
     "terminal": _check_terminal,
     "open_timeout_ms": _milliseconds("openTimeoutMs"),
+    "response_timeout_ms": _milliseconds("responseTimeoutMs"),
     "elicitation": _check_elicitation,
     "inherit": _function_of("inherit", "an agent's definition"),
     "on_permission": _function_of("onPermission", "a permission request"),
@@ -278,7 +285,14 @@ def resolve_agent_definition(
         meta=_meta(given),
         url=given.get("url"),
         headers=_headers(given),
+        protocol=_protocol(given.get("protocol")),
     )
+
+
+def _protocol(value: Any) -> Protocol | None:
+    if value is None or (value in PROTOCOLS and not isinstance(value, bool)):
+        return value
+    raise config_invalid('agent definition protocol must be "auto", 1 or 2')
 
 
 def _definition_mapping(definition: Any) -> Mapping[str, Any]:

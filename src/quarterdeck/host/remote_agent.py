@@ -16,7 +16,7 @@ import anyio
 from typing_extensions import override
 
 from quarterdeck.errors import ConfinementUnavailable
-from quarterdeck.host.agent_process import UPDATE_VOCABULARY, AgentProcess
+from quarterdeck.host.agent_process import UPDATE_VOCABULARY, VERSION_1_NEXT, AgentProcess
 from quarterdeck.http import open_remote, shown_url
 from quarterdeck.protocol import AgentExitReason
 from quarterdeck.wire import ByteTransport, Connection, ConnectionOptions, open_connection
@@ -26,7 +26,7 @@ class RemoteAgent(AgentProcess):
     """One agent under one id, through all its connections."""
 
     @override
-    async def _run_once(self) -> AgentExitReason:
+    async def _run_process(self) -> AgentExitReason | None:
         self._set_status("spawning")
         url, headers = self.definition.url, self.definition.headers or {}
         assert url is not None, "only an agent with a url is a RemoteAgent"
@@ -43,9 +43,10 @@ class RemoteAgent(AgentProcess):
             self._diagnose("info", "agent/spawn", f"connecting to {shown_url(url)}", facts)
             return await self._serve_remote(transport)
 
-    async def _serve_remote(self, transport: ByteTransport) -> AgentExitReason:
+    async def _serve_remote(self, transport: ByteTransport) -> AgentExitReason | None:
+        """Serve one connection to its end; return None if it is to be opened with version 1."""
         self._exit = None
-        self._disconnected = anyio.Event()
+        self._disconnected, self._ending = anyio.Event(), anyio.Event()
         self._set_status("initializing")
         options = ConnectionOptions(
             vocabulary=UPDATE_VOCABULARY,
@@ -61,7 +62,8 @@ class RemoteAgent(AgentProcess):
         ) as connection:
             self._connection = connection
             failure = await self._initialize(connection)
-            if failure is not None and not self._disposal.is_set():
+            is_next = failure is VERSION_1_NEXT and not self._disposal.is_set()
+            if failure is not None and not is_next and not self._disposal.is_set():
                 self._fail_initialize(failure)
             elif failure is None:
                 await self._wait_over(connection)
@@ -69,6 +71,8 @@ class RemoteAgent(AgentProcess):
         reason = self.secrets.hidden(await transport.explain_end())
         self._diagnose("info", "agent/exit", f"disconnected: {reason}")
         self._disconnect()
+        if is_next:
+            return None
         self._fail_start(f"agent {self.id} ended before it was ready")
         return "crashed" if failure is None else "initialize-failed"
 
@@ -76,5 +80,6 @@ class RemoteAgent(AgentProcess):
         """Wait until the connection has ended, or has to end."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._cancel_on_disposal, tasks.cancel_scope)
+            tasks.start_soon(self._cancel_on_ending, tasks.cancel_scope)
             await connection.wait_closed()
             tasks.cancel_scope.cancel()

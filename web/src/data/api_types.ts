@@ -209,6 +209,7 @@ export interface History {
   nextSeq: number
   lastSeq: number
   epoch: string
+  damage?: string
 }
 
 export interface HubFacts {
@@ -465,6 +466,7 @@ export interface SessionOverview {
   updatedAt?: string | null
   lastAt?: string
   lastSeq: number
+  damage?: string
 }
 
 export interface SetMode {
