@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import pytest
 from anyio.abc import SocketStream
+from msgspec import structs
 
 from quarterdeck.agent import AgentTurn, SessionStore
 from quarterdeck.errors import AcpError
@@ -95,6 +96,17 @@ async def test_a_session_with_a_permission_request(scheme: str) -> None:
             await host.respond_permission(to_json(asked)["payload"]["requestId"], chosen)
             await seen.until("prompt-finished", stopReason="end_turn")
         assert "allow_once" in seen.text()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+async def test_the_version_is_agreed_as_with_a_process(scheme: str) -> None:
+    async with serving(counting) as hand, Host() as host:
+        given = structs.replace(definition(scheme, hand.port), protocol="auto")
+        agent = await host.spawn_agent(given)
+        session = await host.create_session(agent.agent_id, cwd="/")
+        seen = followed(host, session.session_id)
+        await host.prompt(session.session_id, "2")
+        assert seen.text() == "0 1 "
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

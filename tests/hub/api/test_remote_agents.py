@@ -11,8 +11,9 @@ import pytest
 from quarterdeck.agent import AgentTurn
 from quarterdeck.agents import AgentSettings
 from quarterdeck.hub import HubOptions
+from quarterdeck.hub.editors import acp_endpoints
 from tests.agent.http_client import TOKEN, serving
-from tests.hub.api.kit import client_of, options, paired, running
+from tests.hub.api.kit import ASK, client_of, options, paired, running, scripted
 
 pytestmark = pytest.mark.anyio
 
@@ -92,3 +93,27 @@ async def test_where_agents_must_be_confined_one_at_a_url_does_not_start(tmp_pat
     async with running(with_token(given, **{VARIABLE: TOKEN})) as (_, owner):
         refused = await owner.call("POST", "/api/agents/known/far", {}, status=424)
     assert "nothing here can confine it" in refused["error"]["message"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["http", "ws"])
+async def test_another_hub_is_an_agent_and_its_requests_are_answered_here(
+    scheme: str, tmp_path: Path
+) -> None:
+    there = options(tmp_path / "there", mine=scripted({"say": "before"}, ASK))
+    async with running(there, parts=(acp_endpoints,)) as (_, other):
+        token = await paired(other, "approve")
+        url = str(other.http.base_url).rstrip("/").replace("http", scheme, 1)
+        settings = AgentSettings(
+            url=f"{url}/acp?agent=mine", headers={"Authorization": f"Bearer ${{{VARIABLE}}}"}
+        )
+        given = with_token(options(tmp_path / "here", far=settings), **{VARIABLE: token})
+        async with running(given) as (_, owner):
+            session_id = await owner.session("far", tmp_path)
+            await owner.prompt(session_id, "one")
+            (asked,) = await owner.asked()
+            answer = {"digest": asked["digest"], "optionId": "allow_once"}
+            await owner.post(f"/api/permissions/{asked['requestId']}/answer", answer)
+            assert (await owner.ended(session_id, "one"))["state"] == "done"
+        (decision,) = (await other.get("/api/decisions"))["decisions"]
+        assert decision["by"]["deviceName"].endswith("via quarterdeck")
