@@ -36,6 +36,7 @@ from quarterdeck.host.log.reader import LogReader
 from quarterdeck.host.log.stream import EncodedLog, OnEvent
 from quarterdeck.host.operations import Completion, OperationBody
 from quarterdeck.host.options import HostOptions, resolve_agent_definition, resolve_host_options
+from quarterdeck.host.remote_agent import RemoteAgent
 from quarterdeck.host.requests.elicitations import ElicitationRequests
 from quarterdeck.host.requests.handlers import AgentRequests, RequestHandlers
 from quarterdeck.host.requests.pending import (
@@ -174,9 +175,8 @@ class Host:
         if self._is_disposed or self._tasks is None:
             raise agent_exited("host disposed" if self._is_disposed else "host not entered")
         self._last_agent += 1
-        agent = AgentProcess(
-            f"agent-{self._last_agent}", resolved, self.options, self._emitter, self
-        )
+        kind = AgentProcess if resolved.url is None else RemoteAgent
+        agent = kind(f"agent-{self._last_agent}", resolved, self.options, self._emitter, self)
         self._agents[agent.id] = agent
         self._tasks.start_soon(agent.run)
         await agent.started()
