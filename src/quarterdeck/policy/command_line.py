@@ -65,7 +65,7 @@ class CommandLine(Struct, frozen=True, gc=False):
 
 
 LONGEST: Final = 65_536  # characters; the rest of a longer line is not read
-MOST_STEPS: Final = 1_000  # pieces of a line; the rest of a line with more is not read
+MOST_STEPS: Final = 800  # pieces of a line; the rest of a line with more is not read
 CACHED_LENGTH: Final = 4_096  # characters; the reading of a longer line is not cached
 DEEPEST: Final = 16  # nested substitutions
 _RUN: Final = re.compile(r"[\w./:,@%+=-]*", re.ASCII)
@@ -343,7 +343,9 @@ class _Reader:
         if end >= len(self._text) or self._text[end] != "`":
             end = len(self._text)
             self.is_complete = False
-        inside = re.sub(rf"\\([`$\\{quotes}])", r"\1", self._text[self._at : end])
+        inside = self._text[self._at : end]
+        if "\\" in inside:
+            inside = re.sub(rf"\\([`$\\{quotes}])", r"\1", inside)
         self._inside(inside, "")
         self._add("`…`")
         self._at = end + 1
@@ -431,9 +433,10 @@ class _Reader:
     # ---- ends of commands --------------------------------------------------------------------
 
     def _end_word(self) -> None:
-        word, self._word = self._word, _Word()
+        word = self._word
         if not word.is_started:
             return
+        self._word = _Word()
         if self._redirect is not None:
             self._redirected(word)
         elif self._names_function:
@@ -495,8 +498,11 @@ class _Reader:
 
     def _end_line(self) -> None:
         """Read here-documents and here-strings that a shell of this line would run."""
+        if not self._given:
+            self._line = len(self.found)
+            return
         given, self._given = self._given, []
-        if given and _names_shell(self.found[self._line :]):
+        if _names_shell(self.found[self._line :]):
             self.is_complete &= not any(is_dynamic for _, is_dynamic in given)
             for text, _ in given:
                 self._inside(text, "")

@@ -14,6 +14,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import Final, Literal, TypeAlias
 
@@ -61,9 +62,15 @@ def decide(policy: Policy, call: Call, *, workspace: str, agent: str | None = No
         return _decision("deny", alone, denying, reading)
     is_allowed = reading.is_whole and _allows(_merged(tuple(allowing)), reading, workspace)
     if denial is None and is_allowed:
-        alone = [name for rule, name in allowing if _allows(rule, reading, workspace)]
+        alone = [] if len(allowing) == 1 else _allowing_alone(allowing, reading, workspace)
         return _decision("allow", alone, allowing, reading)
     return Decision(decision="ask", rule=None, reading=reading, reason=_why_ask(denial, reading))
+
+
+def _allowing_alone(rules: Sequence[_NamedRule], reading: Reading, workspace: str) -> list[str]:
+    """Return the first rule that allows a call without the others, if there is one."""
+    names = (name for rule, name in rules if _allows(rule, reading, workspace))
+    return list(islice(names, 1))
 
 
 def _decision(

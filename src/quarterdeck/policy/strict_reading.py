@@ -62,8 +62,9 @@ _WORD: Final = re.compile(
 )
 _PIECE: Final = re.compile(
     rf"(?P<literal>{_BRACES}|{_STATUS}|{_ARITHMETIC})|(?P<single>{_SINGLE})|(?P<double>{_DOUBLE})"
-    rf"|(?P<escaped>{_ESCAPED})|(?P<bare>{_BARE})"
+    rf"|(?P<escaped>{_ESCAPED})|(?P<bare>(?:(?!{_BRACES}){_BARE})++)"
 )
+_WILD: Final = re.compile(r"[*?\[]")
 _PLAIN_START: Final = "[A-Za-z0-9_./:,@%+-]"
 _PLAIN: Final = rf"{_PLAIN_START}[A-Za-z0-9_./:,@%+=#-]*+"
 _PLAIN_WORD: Final = re.compile(_PLAIN)
@@ -124,7 +125,7 @@ def obstacle_of(line: str) -> str | None:
 def _commands_of(line: str) -> tuple[SimpleCommand, ...]:
     if len(line) > LONGEST:
         raise Unclear(f"more than {LONGEST:,} characters")
-    if not line.isprintable() and not re.sub("[\n\t]", "", line).isprintable():
+    if not line.isprintable() and not line.replace("\n", "").replace("\t", "").isprintable():
         raise Unclear("a character that cannot be seen")
     is_short = line.count(" ") <= 2 * _MOST_PIECES
     is_plain = is_short and _QUICK_LINE.fullmatch(line) is not None
@@ -216,9 +217,7 @@ class _StrictReader:
 
     def read(self) -> tuple[SimpleCommand, ...]:
         while self._at < len(self._line):
-            self._steps.left -= 1
-            if self._steps.left < 0:
-                raise Unclear(f"more than {_MOST_STEPS:,} words, quotes and operators")
+            self._count()
             self._step()
         self._end_command()
         if self._document is not None or self._groups or self._needs_command or not self._found:
@@ -226,6 +225,11 @@ class _StrictReader:
         if self._has_given_text and self._has_piped_shell:
             raise Unclear("text that a shell may run")
         return tuple(self._found)
+
+    def _count(self) -> None:
+        self._steps.left -= 1
+        if self._steps.left < 0:
+            raise Unclear(f"more than {_MOST_STEPS:,} words, quotes and operators")
 
     def _step(self) -> None:
         """Read one token."""
@@ -287,9 +291,10 @@ class _StrictReader:
         parts: list[str] = []
         expands = False
         for piece in _PIECE.finditer(self._line, start, end):
+            self._count()
             kind, text = piece.lastgroup, piece[0]
             if kind == "bare":
-                expands = expands or text in "*?["
+                expands = expands or _WILD.search(text) is not None
             elif kind == "single":
                 text = text[1:-1]
             elif kind == "double":
