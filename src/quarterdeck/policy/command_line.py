@@ -22,7 +22,7 @@ from typing import Final
 from msgspec import Struct
 
 from quarterdeck.policy.simple_command import SHELLS, SimpleCommand, is_expanded
-from quarterdeck.policy.strict_reading import read_strictly
+from quarterdeck.policy.strict_reading import strict_reading_of
 
 KEYWORDS: Final = frozenset(
     {"if", "then", "else", "elif", "do", "while", "until", "!", "{"}
@@ -62,6 +62,8 @@ class CommandLine(Struct, frozen=True, gc=False):
     """Further commands that another shell, or the same text without line breaks, would run."""
     understood: tuple[SimpleCommand, ...] | None = None
     """The commands by the strict reading, which alone may allow; None if it does not apply."""
+    obstacle: str | None = None
+    """What the strict reading does not accept in the line."""
 
 
 LONGEST: Final = 65_536  # characters; the rest of a longer line is not read
@@ -99,6 +101,7 @@ def read_commands(lines: Sequence[str]) -> CommandLine:
         is_complete=all(line.is_complete for line in parsed),
         others=tuple(command for line in parsed for command in line.others),
         understood=sum(strict, ()) if lines and len(strict) == len(parsed) else None,
+        obstacle=next((line.obstacle for line in parsed if line.obstacle is not None), None),
     )
 
 
@@ -113,7 +116,7 @@ def _cached_long(line: str) -> CommandLine:
 
 
 def _parse(line: str) -> CommandLine:
-    understood = read_strictly(line)
+    understood, obstacle = strict_reading_of(line)
     if understood is not None:
         return CommandLine(understood, is_complete=True, understood=understood)
     budget = _Budget()
@@ -121,7 +124,7 @@ def _parse(line: str) -> CommandLine:
     reader.read("")
     others = _other_readings(line[:LONGEST], reader.found, budget)
     is_complete = reader.is_complete and len(line) <= LONGEST and budget.steps >= 0
-    return CommandLine(tuple(reader.found), is_complete, others=others)
+    return CommandLine(tuple(reader.found), is_complete, others=others, obstacle=obstacle)
 
 
 def _other_readings(

@@ -319,7 +319,7 @@ def _commands_inside(command: SimpleCommand) -> Iterator[SimpleCommand | None]:
 def words_to_spell(line: CommandLine) -> list[str]:
     """Return the words of a line that act: a pattern allows them only if it spells them."""
     found = [
-        acting[0] if acting else "a glob that may become an option"
+        acting[0] if acting else "a glob that may become an option or a subcommand"
         for command in line.understood or ()
         for acting in _acting(command, command.words)
     ]

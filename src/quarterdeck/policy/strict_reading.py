@@ -107,19 +107,20 @@ class Unclear(Exception):
 
 def read_strictly(line: str) -> tuple[SimpleCommand, ...] | None:
     """Return the commands of a line that is fully understood; None for any other."""
-    try:
-        return _commands_of(line)
-    except Unclear:
-        return None
+    return strict_reading_of(line)[0]
 
 
 def obstacle_of(line: str) -> str | None:
     """Return what the strict reading does not accept in a line; None if it accepts the line."""
+    return strict_reading_of(line)[1]
+
+
+def strict_reading_of(line: str) -> tuple[tuple[SimpleCommand, ...] | None, str | None]:
+    """Return the commands of a line, or None and what is not accepted in it."""
     try:
-        _commands_of(line)
+        return _commands_of(line), None
     except Unclear as unclear:
-        return str(unclear)
-    return None
+        return None, str(unclear)
 
 
 def _commands_of(line: str) -> tuple[SimpleCommand, ...]:
