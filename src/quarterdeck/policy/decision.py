@@ -32,6 +32,7 @@ DecisionKind: TypeAlias = Literal["allow", "deny", "ask"]
 _NamedRule: TypeAlias = tuple[Rule, str]
 _MOST_NAMED: Final = 3  # keys in a reason
 _MOST_JUDGED: Final = 16  # commands of a line, to name the one that no rule allows
+_MOST_WORDS: Final = 200  # of a line, to name its words that act
 _NOT_UNDERSTOOD: Final = "The command line is not fully understood: it contains {}."
 
 
@@ -151,6 +152,8 @@ def _obstacle(rule: Rule, reading: Reading, line: CommandLine, workspace: str) -
     outside = [each for each in reading.folders if relative_path(f"{each}/x", workspace)[0] == "/"]
     if outside:
         return f"It runs outside the workspace: {visible_name(outside[0])}."
+    if sum(len(each.words) for each in line.understood) > _MOST_WORDS:
+        return None  # naming it would take long
     spelled = words_to_spell(line)
     if spelled:
         return f"A pattern has to spell: {', '.join(map(visible_name, spelled[:_MOST_NAMED]))}."

@@ -33,6 +33,7 @@ from quarterdeck.policy.simple_command import SHELLS, SimpleCommand, names
 LONGEST: Final = 65_536  # characters; a longer line is refused
 _MOST_PIECES: Final = 2_500  # of a plain line
 _MOST_STEPS: Final = 600  # of any other line
+_LONGEST_WORD: Final = 16_384  # characters of a word that is not plain
 _DEEPEST: Final = 3  # lines within lines that a shell reads
 KEYWORDS: Final = names(
     """if then else elif fi case esac for select while until do done in function time coproc
@@ -259,9 +260,11 @@ class _StrictReader:
     # ---- words -----------------------------------------------------------------------------
 
     def _word(self) -> None:
-        found = _WORD.match(self._line, self._at)
+        found = _WORD.match(self._line, self._at, self._at + _LONGEST_WORD + 1)
         if found is None:
             raise Unclear(f"what only a shell can read: {self._excerpt()}")
+        if len(found[0]) > _LONGEST_WORD:
+            raise Unclear(f"a word of more than {_LONGEST_WORD:,} characters")
         start, self._at = self._at, found.end()
         written = found[0]
         if self._words:
