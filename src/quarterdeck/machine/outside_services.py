@@ -112,8 +112,8 @@ def private_folders(environ: Mapping[str, str], *, top: str = "") -> list[str]:
         patterns += [f"{folder}/{name}" for name in ("zellij", "emacs", "wezterm")]
     if home:
         patterns.append(f"{home}/.screen")
-    if folder := environ.get("TMUX_TMPDIR"):
-        patterns.append(f"{folder}/tmux-{uid}")
+    if sockets := environ.get("TMUX_TMPDIR"):
+        patterns.append(f"{sockets}/tmux-{uid}")
     paths = (path for pattern in patterns for path in glob(pattern))  # noqa: PTH207 - absolute
     return list(dict.fromkeys(path for path in paths if _is_own_folder(path)))
 

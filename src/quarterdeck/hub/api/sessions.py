@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -23,11 +23,14 @@ from quarterdeck.hub.api.endpoint import (
 )
 from quarterdeck.hub.hub import Hub
 from quarterdeck.hub.log_health import LogHealth
+from quarterdeck.hub.view_cache import read_some
 from quarterdeck.runner import SessionOverview, relative_folder
 
 _Text = Annotated[str, Meta(min_length=1, max_length=4096)]
 # Begins with a slash; not as a pattern, for the reason that `prompts` gives.
 _Path = Annotated[str, Meta(min_length=1, max_length=4096)]
+HISTORY_BYTES: Final = 4 << 20
+"""A page of events ends when it has as many bytes: a few large events must not fill the memory."""
 _Seq = Annotated[int, Meta(ge=0, le=2**53)]
 
 
@@ -87,6 +90,7 @@ class HistoryQuery(Query, frozen=True, kw_only=True):
     epoch: str | UnsetType = UNSET
     """The epoch that `fromSeq` is of; if it is over, the response is 409."""
     limit: Annotated[int, Meta(ge=1, le=5000)] = 500
+    """How many events; of large ones the response has fewer."""
 
 
 class History(ApiResponse, frozen=True, kw_only=True):
@@ -98,6 +102,8 @@ class History(ApiResponse, frozen=True, kw_only=True):
     last_seq: int
     epoch: str
     """Of the log: keep it with a number, and send both to resume."""
+    damage: str | UnsetType = UNSET
+    """What is known to be wrong with the log of this session, as a sentence."""
 
 
 class SetMode(Body, frozen=True, kw_only=True):
@@ -157,13 +163,19 @@ class _Sessions:
         if query.epoch is not UNSET and query.epoch != epoch:
             message = "the log has gone back or was replaced since; read it again from 0"
             raise RequestRejected("reset", message, data={"epoch": epoch})
-        page = await self._runner.read_events(session_id, query.from_seq, query.limit)
-        last_seq = self._runner.session(session_id).last_seq
+        page = await read_some(
+            self._runner.read_events, session_id, query.from_seq, query.limit, HISTORY_BYTES
+        )
         next_seq = _seq(page[-1], query.from_seq + len(page)) if page else query.from_seq
-        last_seq = max(last_seq, next_seq) if page else last_seq
+        session = self._runner.session(session_id)
+        last_seq = max(session.last_seq, next_seq) if page else session.last_seq
         events: list[Any] = [msgspec.Raw(event) for event in page]
         return History(
-            events=events, next_seq=min(next_seq, last_seq), last_seq=last_seq, epoch=epoch
+            events=events,
+            next_seq=min(next_seq, last_seq),
+            last_seq=last_seq,
+            epoch=epoch,
+            damage=session.damage,
         )
 
     # ---- beginning and ending ------------------------------------------------------------------
@@ -243,6 +255,10 @@ class _Sessions:
         if view.status == "prompting":
             await self._runner.cancel_turn(view.session_id, by=request.by.actor)
         return self._runner.session(view.session_id)
+
+    async def end_agent(self, request: ApiRequest) -> SessionOverview:
+        view = self._runner.session(request.path["id"])
+        return await self._runner.end_agent(view.session_id, by=request.by.actor)
 
     async def set_mode(self, request: ApiRequest) -> SessionOverview:
         session = await self._runner.ensure_active(request.path["id"])
@@ -389,6 +405,15 @@ def _steering(api: _Sessions, log: LogHealth) -> list[Endpoint]:
             body=EmptyBody,
             answer=SessionOverview,
             errors=(404, 409),
+        ),
+        json_endpoint(
+            "approve",  # it ends the turns of all sessions of that agent
+            "POST /api/sessions/{id}/end-agent",
+            to_completion(log, api.end_agent),
+            "End the agent of a session that does not respond; queued prompts run with a new one",
+            body=EmptyBody,
+            answer=SessionOverview,
+            errors=(404, 424),
         ),
         json_endpoint(
             "approve",  # a mode can allow every call
