@@ -119,10 +119,8 @@ def body(event: Event, marks: Marks, cwd: str) -> list[Line]:
             return _content_lines(call if isinstance(call, Mapping) else {}, cwd)
         case ApprovalMismatchEvent():
             return mismatch_lines(payload)
-        case SessionEvent():
+        case SessionEvent() | HostEvent() | UnknownEvent():
             return _no_lines(known)
-        case HostEvent() | UnknownEvent():
-            return []
         case _:
             assert_never(known)
 
@@ -145,7 +143,9 @@ def _no_lines(
     | TerminalUpdateEvent
     | ForegroundEvent
     | PlanRemovedEvent
-    | UnrecognizedUpdateEvent,
+    | UnrecognizedUpdateEvent
+    | HostEvent
+    | UnknownEvent,
 ) -> list[Line]:
     """Return nothing: a few words are enough for such an event."""
     return []

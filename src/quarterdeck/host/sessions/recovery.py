@@ -279,10 +279,8 @@ def _fold(
                 _fold_elicitation(event.payload, pending)
         case CurrentModeUpdateEvent() | SessionConfigInitEvent() | ConfigOptionsUpdateEvent():
             session.settings.learn(event.type, event.payload)
-        case SessionEvent():
+        case SessionEvent() | HostEvent() | UnknownEvent():
             _leave(known)
-        case HostEvent() | UnknownEvent():
-            pass
         case _:
             assert_never(known)
     return status
@@ -302,7 +300,9 @@ def _leave(
     | MessageUpdateEvent
     | ForegroundEvent
     | PlanUpdateEvent
-    | PlanRemovedEvent,
+    | PlanRemovedEvent
+    | HostEvent
+    | UnknownEvent,
 ) -> None:
     """Do nothing: such an event leaves nothing open."""
 

@@ -348,12 +348,16 @@ class EditorSubscription:
                     self._is_replaying = False
             case SessionResetEvent():
                 self._is_replaying = True
-            case ApprovalMismatchEvent() | ForegroundEvent() | PlanRemovedEvent():
+            case (
+                ApprovalMismatchEvent()
+                | ForegroundEvent()
+                | PlanRemovedEvent()
+                | HostEvent()
+                | UnknownEvent()
+            ):
                 pass  # ACP 1 has no update for them
             case SessionEvent():
                 await self._send_updates(known)
-            case HostEvent() | UnknownEvent():
-                pass
             case _:
                 assert_never(known)
 
