@@ -21,6 +21,7 @@ from typing import Any, Self, cast
 import anyio
 from anyio.abc import TaskGroup
 
+from quarterdeck.host.acp2.updates import Acp2Updates
 from quarterdeck.host.agent_process import AgentProcess, OnUpdate, can_log_out
 from quarterdeck.host.capabilities import TerminalOutputSource
 from quarterdeck.host.checks import (
@@ -89,6 +90,8 @@ class Host:
         self._sessions = SessionRegistry(self._emitter)
         # Bound directly, without a method in between: every update takes this path.
         self.on_update: OnUpdate = self._sessions.on_update
+        self._acp2 = Acp2Updates(self._emitter, self._sessions)
+        self.on_acp2_update: OnUpdate = self._acp2.on_update
         self._requests = AgentRequests(
             PermissionRequests(self._emitter, self.options.on_permission),
             ElicitationRequests(self._emitter, self.options.elicitation),
@@ -533,6 +536,8 @@ class Host:
     # ---- called by agents (`AgentOwner`) --------------------------------------------------
 
     def on_request(self, agent: AgentProcess, method: str, params: Any) -> Awaitable[Any]:
+        if agent.acp2 is not None:
+            params = self._acp2.request_params(agent, method, params)
         return self._request_handlers.serve(agent, method, params)
 
     def on_elicitation_complete(self, agent: AgentProcess, elicitation_id: Any) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
+from quarterdeck.host.acp2.handshake import PROTOCOLS, Protocol
 from quarterdeck.host.capabilities import FsHandler, TerminalHandler, check_terminal
 from quarterdeck.host.checks import config_invalid
 from quarterdeck.host.requests.permission_request import FindDecision, OnPermission
@@ -279,7 +280,14 @@ def resolve_agent_definition(
         env=_env(given),
         cwd=_absolute(host_cwd or Path.cwd(), cwd),
         meta=_meta(given),
+        protocol=_protocol(given.get("protocol")),
     )
+
+
+def _protocol(value: Any) -> Protocol | None:
+    if value is None or (value in PROTOCOLS and not isinstance(value, bool)):
+        return value
+    raise config_invalid('agent definition protocol must be "auto", 1 or 2')
 
 
 def _definition_mapping(definition: Any) -> Mapping[str, Any]:

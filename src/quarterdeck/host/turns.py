@@ -22,6 +22,7 @@ from quarterdeck.errors import (
     ProtocolError,
     RpcError,
 )
+from quarterdeck.host.acp2.connection import AgentConnection
 from quarterdeck.host.agent_process import AgentProcess
 from quarterdeck.host.checks import (
     check_json,
@@ -39,7 +40,7 @@ from quarterdeck.host.sessions.session import HostSession
 from quarterdeck.jsontext import decode_json
 from quarterdeck.protocol import ERROR_CODES, SessionConfigOption, SessionConfigValue, to_json
 from quarterdeck.protocol.config_options import SET_MODEL, with_value
-from quarterdeck.wire import INTERNAL_ERROR, Connection, Failure, Result, read_error
+from quarterdeck.wire import INTERNAL_ERROR, Failure, Result, read_error
 
 Change = tuple[str, dict[str, Any]]
 """Type and payload of the event that records a changed setting."""
@@ -143,7 +144,7 @@ class Turns:
     async def _run(
         self,
         agent: AgentProcess,
-        connection: Connection,
+        connection: AgentConnection,
         blocks: list[dict[str, Any]],
         turn: _Turn,
     ) -> None:
@@ -191,7 +192,7 @@ class Turns:
         if self._running.get(turn.session.id) is turn:
             del self._running[turn.session.id]
 
-    async def _cancel_quietly(self, connection: Connection, session: HostSession) -> None:
+    async def _cancel_quietly(self, connection: AgentConnection, session: HostSession) -> None:
         self._watch_cancel(session)
         self._requests.supersede(lambda pending: pending.session is session)
         with suppress(ConnectionClosed):  # an agent that is gone has stopped

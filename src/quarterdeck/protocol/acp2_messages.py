@@ -56,10 +56,10 @@ class _MessageDigest:
 class MessageFold:
     """The messages of one session."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, knows_all: bool = True) -> None:
         self._messages: OrderedDict[tuple[MessageKind, str], _MessageDigest | None] = OrderedDict()
         self._digests: OrderedDict[tuple[MessageKind, str], None] = OrderedDict()
-        self._knows_all_messages = True
+        self._knows_all_messages = knows_all
 
     def chunk(self, kind: MessageKind, fields: JsonObject) -> list[Normalized]:
         """Return the event of a block that is appended."""

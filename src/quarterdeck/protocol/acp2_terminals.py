@@ -15,7 +15,7 @@ from collections import OrderedDict
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-from quarterdeck.protocol.acp2_fields import ACP2, InvalidUpdate, JsonObject, bound, take_id
+from quarterdeck.protocol.acp2_fields import ACP2, InvalidUpdate, JsonObject, take_id
 from quarterdeck.protocol.normalization import Normalized
 
 TERMINALS: Final = 1_000
@@ -71,7 +71,8 @@ def decode_base64(value: object) -> bytes | None:
 class TerminalFold:
     """The terminals of one session."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, knows_all: bool = True) -> None:
+        self._knows_all = knows_all
         self._terminals: OrderedDict[str, OutputDecoder] = OrderedDict()
 
     def output(self, fields: JsonObject) -> list[Normalized]:
@@ -131,7 +132,8 @@ class TerminalFold:
         data = decode_base64(output.get("data")) if isinstance(output, dict) else None
         if output is not None and data is None:
             raise InvalidUpdate("the `output` of a terminal has no `data` in base64")
-        rest = None if data is None else self._terminal(terminal_id).rest_of(data)
+        is_known = self._knows_all or terminal_id in self._terminals
+        rest = self._terminal(terminal_id).rest_of(data) if data is not None and is_known else None
         if rest is not None:
             decoded = self._terminal(terminal_id).extended(rest) if rest else None
             if decoded is not None:
@@ -152,5 +154,7 @@ class TerminalFold:
         found = self._terminals.get(terminal_id)
         if found is None:
             found = self._terminals[terminal_id] = OutputDecoder()
-            bound(self._terminals, TERMINALS)
+            if len(self._terminals) > TERMINALS:
+                self._terminals.popitem(last=False)
+                self._knows_all = False
         return found

@@ -72,11 +72,19 @@ _Reader: TypeAlias = Callable[[JsonObject], list[Normalized]]
 class UpdateFold:
     """The updates of one session, in the order in which they arrive."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, *, knows_all: bool = True, has_call: Callable[[str], bool] | None = None
+    ) -> None:
+        """Begin a session, or continue one whose log has a past (`knows_all` is False then).
+
+        `has_call` returns whether the log has a tool call of an id.
+        """
+        self._has_call = has_call or (lambda _call_id: False)
         self._calls: OrderedDict[str, str | None] = OrderedDict()
         """The names of tools by the ids of their calls."""
         self._state: JsonObject | None = None
-        messages, terminals, plans = MessageFold(), TerminalFold(), PlanFold()
+        messages, terminals = MessageFold(knows_all=knows_all), TerminalFold(knows_all=knows_all)
+        plans = PlanFold()
         self._readers: Mapping[object, _Reader] = {
             "user_message_chunk": partial(messages.chunk, "user"),
             "agent_message_chunk": partial(messages.chunk, "agent"),
@@ -120,7 +128,8 @@ class UpdateFold:
 
     def _tool_call(self, fields: JsonObject) -> list[Normalized]:
         call_id = take_id(fields, "toolCallId")
-        is_new, name = call_id not in self._calls, self._calls.get(call_id)
+        name = self._calls.get(call_id)
+        is_new = call_id not in self._calls and not self._has_call(call_id)
         payload, cleared = _call_payload(call_id, fields, is_new=is_new)
         own: JsonObject = {"cleared": cleared} if cleared else {}
         if "capabilities" in fields:
@@ -140,7 +149,8 @@ class UpdateFold:
         call_id, content = take_id(fields, "toolCallId"), fields.pop("content", None)
         if not isinstance(content, dict):
             raise InvalidUpdate("a chunk of a tool call needs `content`, one element")
-        before = [] if call_id in self._calls else self._tool_call({"toolCallId": call_id})
+        is_known = call_id in self._calls or self._has_call(call_id)
+        before = [] if is_known else self._tool_call({"toolCallId": call_id})
         payload = {"toolCallId": call_id, "content": content}
         return [*before, Normalized("tool-call-content-chunk", payload, fields or None)]
 

@@ -306,6 +306,7 @@ class SessionUpdatedPayload(TypedDict):
     agentDefinitionId: NotRequired[str]
     title: NotRequired[str | None]
     updatedAt: NotRequired[str | None]
+    parentSessionId: NotRequired[str]
 
 
 class PermissionUpdatedPayload(TypedDict):

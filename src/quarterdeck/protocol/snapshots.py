@@ -47,6 +47,8 @@ class AgentDefinition(_Shape, frozen=True, omit_defaults=True):
     env: Mapping[str, str] | None = None
     cwd: str | None = None
     meta: Mapping[str, Any] | None = None
+    protocol: Literal["auto", 1, 2] | None = None
+    """The version of ACP to speak with it; None is 1."""
 
 
 class SessionConfigValue(_Shape, frozen=True, kw_only=True):
@@ -110,6 +112,8 @@ class SessionSnapshotWire(_Shape, frozen=True, kw_only=True):
     agent_definition_id: str | UnsetType = UNSET
     title: str | UnsetType | None = UNSET
     updated_at: str | UnsetType | None = UNSET
+    parent_session_id: str | UnsetType = UNSET
+    """The session whose sub-agent this is."""
 
 
 CreateSessionResult = SessionSnapshotWire

@@ -36,6 +36,8 @@ class SessionMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     title: str | UnsetType | None = UNSET
     updated_at: str | UnsetType | None = UNSET
     lifecycle: Lifecycle = "open"
+    parent_session_id: str | None = None
+    """The session whose sub-agent this is."""
     last_seq: int = 0
     """The seq of the last stored event. Set by storages on reading, ignored on writing."""
 

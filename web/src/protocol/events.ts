@@ -294,6 +294,7 @@ export interface SessionUpdatedPayload {
   agentDefinitionId?: string
   title?: string | null
   updatedAt?: string | null
+  parentSessionId?: string
 }
 
 export interface PermissionUpdatedPayload {

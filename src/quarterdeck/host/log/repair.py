@@ -194,7 +194,7 @@ class ToolCallRepair:
         is_announcement = normalized.type == "tool-call"
         if not is_announcement and self._is_added(call_id, payload):
             return (normalized,)
-        is_forgotten = call_id not in self._calls and self._has_been(call_id)
+        is_forgotten = call_id not in self._calls and self.has_been(call_id)
         before: tuple[Normalized, ...] = ()
         if not is_announcement and not is_forgotten and call_id not in self._calls:
             before = (announcement(payload),)
@@ -230,7 +230,7 @@ class ToolCallRepair:
         if not isinstance(call_id, str):
             return RequestedCall(requested(None, tool_call, self._turn), ())
         call = self._calls.get(call_id)
-        if call is None and self._has_been(call_id):
+        if call is None and self.has_been(call_id):
             facts = requested(None, tool_call, self._turn)
             self._remember(call_id, _Call.folded(documented_announcement(tool_call), facts))
             return RequestedCall(facts, ())
@@ -274,7 +274,7 @@ class ToolCallRepair:
             self._fold(facts.id, closed[-1])
         return closed
 
-    def _has_been(self, call_id: str) -> bool:
+    def has_been(self, call_id: str) -> bool:
         """Return whether the log may have a call of this id."""
         return call_id in self._ids or not self._knows_all
 

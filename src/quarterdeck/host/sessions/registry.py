@@ -121,15 +121,9 @@ class SessionRegistry:
         """Handle an update; called in the read loop, in wire order."""
         session = self.known.get(session_id) or self.staged.get(session_id)
         if session is None:
-            self._buffer_early(agent, session_id, update)
+            self.buffer_early(agent, session_id, update)
         elif session.agent_id != agent.id:
-            self._report(
-                agent,
-                session_id,
-                "error",
-                "session/update-cross-agent",
-                "agent sent update for a session it does not own",
-            )
+            self.report_foreign(agent, session_id)
         elif session.operation is None and not agent.abandoned:  # almost always
             if session.status in LIVE:
                 normalized = normalize_in_place(update)
@@ -142,7 +136,12 @@ class SessionRegistry:
         else:
             self._on_update_meanwhile(agent, session, normalize_in_place(update))
 
-    def _buffer_early(self, agent: AgentProcess, session_id: str, update: dict[str, Any]) -> None:
+    def report_foreign(self, agent: AgentProcess, session_id: str) -> None:
+        """Report an update for a session of another agent."""
+        message = "agent sent update for a session it does not own"
+        self._report(agent, session_id, "error", "session/update-cross-agent", message)
+
+    def buffer_early(self, agent: AgentProcess, session_id: str, update: dict[str, Any]) -> None:
         """Keep an update of a session whose `session/new` is not answered yet."""
         if not agent.is_creating_session or session_id in self.tombstones:
             ended = self.tombstones.get(session_id)
@@ -202,7 +201,7 @@ class SessionRegistry:
         """Queue an update for the log, with the events that repair it."""
         if normalized.type in TOOL_CALL_TYPES:
             self._record_call(session, normalized)
-            self._check_approved(session, normalized.payload)
+            self.check_approved(session, normalized.payload)
             return
         if normalized.type in SETTING_TYPES:
             for event in session.settings.repaired(normalized):
@@ -219,7 +218,7 @@ class SessionRegistry:
         size = max([enqueue(session, event) for event in calls.repaired(normalized)])
         calls.measure(normalized.payload.get("toolCallId"), size)
 
-    def _check_approved(self, session: HostSession, payload: dict[str, Any]) -> None:
+    def check_approved(self, session: HostSession, payload: dict[str, Any]) -> None:
         """Report a call that is not what was shown when it was allowed."""
         report_mismatch(self._emitter, session, session.approved_calls.mismatch(payload))
 
