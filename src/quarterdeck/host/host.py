@@ -109,12 +109,7 @@ class Host:
         )
         stored = StoredSessions(self.options, self._emitter)
         self._lifecycle = SessionLifecycle(
-            self._emitter,
-            self._sessions,
-            self._teardown,
-            self._in_background,
-            seconds,
-            stored,
+            self._emitter, self._sessions, self._teardown, self._in_background, seconds, stored
         )
         self._recovery = SessionRecovery(stored, self._emitter, self._sessions, self._lifecycle)
         self._log_reader = LogReader(
