@@ -51,6 +51,14 @@ from quarterdeck.errors import (
     ConnectionFailed,
     RpcError,
 )
+from quarterdeck.host.acp2.connection import Acp2Connection, AgentConnection
+from quarterdeck.host.acp2.handshake import (
+    NEWEST,
+    answer_as_acp1,
+    initialize_params,
+    is_acp2,
+    offers_version_1,
+)
 from quarterdeck.host.capabilities import derive_client_capabilities
 from quarterdeck.host.checks import agent_exited, agent_misbehaved
 from quarterdeck.host.log.emitter import Emitter
@@ -126,16 +134,18 @@ class _UpdateParams(msgspec.Struct, rename="camel", gc=False):
     update: dict[str, Any]
 
 
-_VOCABULARY = Vocabulary({"session/update": _UpdateParams})
+UPDATE_VOCABULARY = Vocabulary({"session/update": _UpdateParams})
 
 
 OnUpdate = Callable[["AgentProcess", str, dict[str, Any]], None]
+VERSION_1_NEXT = "it does not speak the newest version of the protocol"
 
 
 class AgentOwner(Protocol):
     """What an agent process calls in its host."""
 
     on_update: OnUpdate
+    on_acp2_update: OnUpdate
 
     def on_request(self, agent: AgentProcess, method: str, params: Any) -> Any: ...
     def on_elicitation_complete(self, agent: AgentProcess, elicitation_id: Any) -> None: ...
@@ -175,6 +185,10 @@ class AgentProcess:
         self._initialized: dict[str, Any] | None = None  # the result of `initialize`
         self.info: dict[str, Any] | None = None
         self._connection: Connection | None = None
+        self.acp2: Acp2Connection | None = None
+        """Its connection, if it speaks ACP 2."""
+        self.take_update: OnUpdate = owner.on_update
+        self._version = 1 if definition.protocol in (None, 1) else NEWEST
         self._disposal = anyio.Event()
         self._ending = anyio.Event()  # its process is to end now, whatever happens next
         self._started = anyio.Event()
@@ -211,7 +225,7 @@ class AgentProcess:
     def is_connected(self) -> bool:
         return self._connection is not None and self._connection.is_open
 
-    def connection(self) -> Connection:
+    def connection(self) -> AgentConnection:
         """Return its connection.
 
         Raises:
@@ -219,7 +233,7 @@ class AgentProcess:
         """
         if self.status != "ready" or self._connection is None:
             raise agent_exited(f"agent {self.id} is not ready")
-        return self._connection
+        return self._connection if self.acp2 is None else self.acp2
 
     async def call(self, method: str, params: dict[str, Any]) -> Any:
         """Call a method that concerns no session."""
@@ -315,6 +329,10 @@ class AgentProcess:
         await self._ended.wait()
 
     async def _run_once(self) -> AgentExitReason:
+        cause = await self._run_process()
+        return await self._run_process() or "initialize-failed" if cause is None else cause
+
+    async def _run_process(self) -> AgentExitReason | None:
         self._set_status("spawning")
         env = environment_of(self.definition, self._options.inherit)
         self.secrets.add(credentials(env))
@@ -354,14 +372,15 @@ class AgentProcess:
         # On a thread: the first call finds out what this machine can do.
         return await anyio.to_thread.run_sync(confine, self.definition)
 
-    async def _serve(self, process: ProcessTransport) -> AgentExitReason:
+    async def _serve(self, process: ProcessTransport) -> AgentExitReason | None:
+        """Serve one process to its end; return None if it is to be started with version 1."""
         self._exit = None
         self._disconnected, self._ending = anyio.Event(), anyio.Event()
         facts = {"pid": process.process.pid, "envKeys": sorted(self.definition.env or {})}
         self._diagnose("info", "agent/spawn", f"spawned {self.definition.command}", facts)
         self._set_status("initializing")
         options = ConnectionOptions(
-            vocabulary=_VOCABULARY,
+            vocabulary=UPDATE_VOCABULARY,
             on_report=self._on_report,
             answers_garbage=False,
             after_read=self._after_read,
@@ -374,7 +393,9 @@ class AgentProcess:
         ) as connection:
             self._connection = connection
             failure = await self._initialize(connection)
-            if failure is not None and not self._disposal.is_set():
+            if failure is VERSION_1_NEXT:
+                process.close_input()
+            elif failure is not None and not self._disposal.is_set():
                 self._fail_initialize(failure)
                 if process.exit_status is None:
                     send_signal(process.process.pid, signal.SIGTERM)
@@ -385,6 +406,8 @@ class AgentProcess:
             await self._terminate(process)
         self._record_exit(process)
         self._disconnect()
+        if failure is VERSION_1_NEXT and not self._disposal.is_set():
+            return None
         self._fail_start(f"agent {self.id} ended before it was ready")
         return "crashed" if failure is None else "initialize-failed"
 
@@ -397,13 +420,10 @@ class AgentProcess:
 
     async def _initialize(self, connection: Connection) -> str | None:
         """Call `initialize`; return what went wrong, if anything."""
-        params = {
-            "protocolVersion": PROTOCOL_VERSION,
-            "clientInfo": CLIENT_INFO,
-            "clientCapabilities": derive_client_capabilities(
-                self._options.fs, self._options.terminal, self._options.elicitation
-            ),
-        }
+        capabilities = derive_client_capabilities(
+            self._options.fs, self._options.terminal, self._options.elicitation
+        )
+        params = initialize_params(self._version, CLIENT_INFO, capabilities)
         answer: Any = None
         failure: str | None = None
         with anyio.CancelScope() as scope:
@@ -415,16 +435,21 @@ class AgentProcess:
                     )
                 except (RpcError, ConnectionFailed) as error:
                     failure = self.secrets.hidden(str(error))
+                    if self._falls_back(error):
+                        failure = VERSION_1_NEXT
                 tasks.cancel_scope.cancel()
         if scope.cancelled_caught:
             return "it was disposed"
         if failure is None and not isinstance(answer, dict):
             failure = "its answer is not an object"
-        elif failure is None and answer.get("protocolVersion") != PROTOCOL_VERSION:
-            spoken = answer.get("protocolVersion")
-            failure = f"it speaks protocol version {spoken!r} and we speak {PROTOCOL_VERSION}"
+        elif failure is None:
+            failure = self._disagreement(answer)
         if failure is not None:
             return failure
+        if self._version != PROTOCOL_VERSION and is_acp2(answer):
+            answer = answer_as_acp1(answer)
+            self.acp2 = Acp2Connection(connection, self._on_answered_update)
+            self.take_update = self._owner.on_acp2_update
         self._initialized, self.info = answer, agent_info(answer)
         self._diagnose("info", "agent/initialized", "initialize handshake complete")
         self.restart_count = 0
@@ -432,6 +457,28 @@ class AgentProcess:
         self._started.set()
         self._owner.on_ready(self)
         return None
+
+    def _disagreement(self, answer: dict[str, Any]) -> str | None:
+        """Return why no version of the protocol was agreed on."""
+        spoken, is_second = answer.get("protocolVersion"), is_acp2(answer)
+        asked = self._version
+        if asked != PROTOCOL_VERSION and is_second:
+            return None
+        if self.definition.protocol == NEWEST:
+            return f"its definition asks for protocol version 2, and it speaks {spoken!r}"
+        # Some agents answer with any version that they are asked for, in the shape of the first.
+        if spoken == PROTOCOL_VERSION or (spoken == asked and not is_second):
+            return None
+        return f"it speaks protocol version {spoken!r} and we speak {PROTOCOL_VERSION}"
+
+    def _falls_back(self, error: Exception) -> bool:
+        """Return whether to start it again with version 1, which it offers instead."""
+        if self.definition.protocol != "auto" or self._version == PROTOCOL_VERSION:
+            return False
+        if not offers_version_1(error):
+            return False
+        self._version = PROTOCOL_VERSION
+        return True
 
     async def _cancel_on_disposal(self, scope: anyio.CancelScope) -> None:
         await self._disposal.wait()
@@ -505,7 +552,8 @@ class AgentProcess:
 
     def _disconnect(self) -> None:
         """Withdraw requests and disconnect sessions: the connection is closed."""
-        self._connection = None
+        self._connection = self.acp2 = None
+        self.take_update = self._owner.on_update
         self.early_updates.clear()
         self.abandoned.clear()
         self._owner.on_disconnected(self)
@@ -582,12 +630,15 @@ class AgentProcess:
 
     def _on_notification(self, method: str, params: Any) -> None:
         if method == "session/update":
-            self._owner.on_update(self, params.session_id, params.update)
+            self.take_update(self, params.session_id, params.update)
         elif method == "elicitation/complete" and isinstance(params, dict):
             self._owner.on_elicitation_complete(self, params.get("elicitationId"))
         else:
             message = f"agent {self.id} sent {method}, which is not known here; it was dropped"
             self.report_dropped("agent/notification-dropped", method, message, method=method)
+
+    def _on_answered_update(self, session_id: str, update: dict[str, Any]) -> None:
+        self.take_update(self, session_id, update)
 
     def _on_request(self, method: str, params: Any) -> Any:
         return self._owner.on_request(self, method, params)

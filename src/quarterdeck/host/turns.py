@@ -22,6 +22,7 @@ from quarterdeck.errors import (
     ProtocolError,
     RpcError,
 )
+from quarterdeck.host.acp2.connection import AgentConnection
 from quarterdeck.host.agent_process import AgentProcess
 from quarterdeck.host.checks import (
     check_json,
@@ -37,9 +38,9 @@ from quarterdeck.host.requests.handlers import AgentRequests
 from quarterdeck.host.sessions.opening import report_empty
 from quarterdeck.host.sessions.session import HostSession
 from quarterdeck.jsontext import decode_json
-from quarterdeck.protocol import ERROR_CODES, SessionConfigValue, to_json
+from quarterdeck.protocol import ERROR_CODES, SessionConfigOption, SessionConfigValue, to_json
 from quarterdeck.protocol.config_options import SET_MODEL, with_value
-from quarterdeck.wire import INTERNAL_ERROR, Connection, Failure, Result, read_error
+from quarterdeck.wire import INTERNAL_ERROR, Failure, Result, read_error
 
 Change = tuple[str, dict[str, Any]]
 """Type and payload of the event that records a changed setting."""
@@ -143,7 +144,7 @@ class Turns:
     async def _run(
         self,
         agent: AgentProcess,
-        connection: Connection,
+        connection: AgentConnection,
         blocks: list[dict[str, Any]],
         turn: _Turn,
     ) -> None:
@@ -191,7 +192,7 @@ class Turns:
         if self._running.get(turn.session.id) is turn:
             del self._running[turn.session.id]
 
-    async def _cancel_quietly(self, connection: Connection, session: HostSession) -> None:
+    async def _cancel_quietly(self, connection: AgentConnection, session: HostSession) -> None:
         self._watch_cancel(session)
         self._requests.supersede(lambda pending: pending.session is session)
         with suppress(ConnectionClosed):  # an agent that is gone has stopped
@@ -273,7 +274,7 @@ class Turns:
 
     async def set_config_option(
         self, agent: AgentProcess, session: HostSession, config_id: str, value: Mapping[str, Any]
-    ) -> list[Any]:
+    ) -> list[SessionConfigOption]:
         """Set a config option; one that stands for modes or models is set by their method."""
         config_id, settings = check_text(config_id, "the config option"), session.settings
         if settings.is_mode(config_id):
@@ -285,7 +286,7 @@ class Turns:
             await self._set_model(agent, session, config_id, value)
             return settings.offered()
         params = {"sessionId": session.id, "configId": config_id, **value}
-        options: list[Any] = []
+        options: list[SessionConfigOption] = []
 
         def change(result: Any) -> Change:
             listed = result.get("configOptions") if isinstance(result, dict) else None

@@ -49,6 +49,8 @@ class HubOptions:
     """After which an agent that does not respond is reported; see `RunnerOptions`."""
     idle_agent_minutes: float = 0.0
     """After which an idle agent is stopped until it is needed; 0 keeps it running."""
+    editor_idle_seconds: float = 300.0
+    """After which an ACP client on HTTP without a stream and a request is disconnected."""
     view_bytes: int = VIEW_BYTES
     """Memory for views of sessions that clients read, estimated; what is dropped is read again."""
     retention: Retention = field(default_factory=Retention)

@@ -33,7 +33,7 @@ from msgspec import UNSET
 from quarterdeck.agents import KnownAgent, KnownAgents
 from quarterdeck.errors import AcpError, RequestRejected
 from quarterdeck.host import Host, HostEndpoint, HostOptions
-from quarterdeck.machine import ConfinementStatus
+from quarterdeck.machine import ConfinementStatus, DefaultFsHandler
 from quarterdeck.machine.private_files import locked_home
 from quarterdeck.machine.terminals import DefaultTerminalHandler
 from quarterdeck.policy import Policy
@@ -194,6 +194,9 @@ class Runner:
                 ),
             ),
             hidden=self.confinement.hidden.paths,
+            fs=DefaultFsHandler(
+                hidden=self.confinement.hidden, read_only=self.confinement.read_only
+            ),
             confine=self.confinement.start,
             check_workspace=self.confinement.refusal,
             inherit=environment.of,

@@ -23,7 +23,14 @@ from quarterdeck.storage.checksums import name_checksum
 from quarterdeck.storage.damage import Damage
 from quarterdeck.storage.database import APPLICATION_ID, damage_of
 from quarterdeck.storage.mark import LogMark, MarkReading
-from quarterdeck.storage.sqlite_rows import PAGE, RECORDS, Record, is_intact_row, read_record
+from quarterdeck.storage.sqlite_rows import (
+    PAGE,
+    RECORDS,
+    Record,
+    is_intact_row,
+    missing,
+    read_record,
+)
 from quarterdeck.storage.sqlite_schema import check_file, connect_reader, session_of
 
 LOG, RUNNER, HUB = "log.db", "runner.db", "hub.db"
@@ -121,14 +128,8 @@ def losses(connection: sqlite3.Connection) -> list[Damage]:
     """Return what was found missing earlier."""
     rows = connection.execute("SELECT session_id, first_seq, last_seq, found_at FROM losses")
     return [
-        Damage(
-            session_id=None if column is None else session_of(column),
-            first_seq=first_seq,
-            last_seq=last_seq,
-            reason=f"they were stored and are missing, found {found_at}",
-            is_lost=True,
-        )
-        for column, first_seq, last_seq, found_at in rows
+        missing(None if column is None else session_of(column), first, last, f", found {at}")
+        for column, first, last, at in rows
     ]
 
 
@@ -144,15 +145,8 @@ def missing_events(records: Sequence[Record], reading: MarkReading, epoch: str) 
             continue  # its record is damaged
         stored = 0 if record is None else record.head.last_seq
         if stored < slot.last_seq:
-            found.append(
-                Damage(
-                    session_id=None if record is None else record.session_id,
-                    first_seq=stored + 1,
-                    last_seq=slot.last_seq,
-                    reason="they were stored and are missing",
-                    is_lost=True,
-                )
-            )
+            session_id = None if record is None else record.session_id
+            found.append(missing(session_id, stored + 1, slot.last_seq))
     return found
 
 

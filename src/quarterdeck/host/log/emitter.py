@@ -48,6 +48,7 @@ _Draft = tuple[str, dict[str, Any], str | None, dict[str, Any] | None]
 
 
 _STOPPED: Final = ("closed", "disconnected", "deleted")  # a session in one of these gets no events
+_ENDED: Final = ("closed", "deleted")
 
 
 class _HostEvents:
@@ -162,8 +163,8 @@ class Emitter:
         for event in session.tool_calls.close_open(reason):
             self.enqueue(session, event)
 
-    def enqueue(self, session: HostSession, normalized: Normalized) -> None:
-        """Number, encode and queue a session's event.
+    def enqueue(self, session: HostSession, normalized: Normalized) -> int:
+        """Number, encode and queue a session's event; return its size in bytes.
 
         It is committed and published by the next `Journal.commit_and_publish`: for an agent's
         updates at the end of the read that delivered them.
@@ -181,9 +182,10 @@ class Emitter:
             data = encode_event(event)
         except UNWRITABLE as error:
             self._report_unwritable(event, error)
-            return
+            return 0
         stream.number(seq, data)
         self.journal.enqueue((Stored(session.id, seq, data), stream, event))
+        return len(data)
 
     def _report_unwritable(self, event: Event, error: Exception) -> None:
         self.diagnostic(
@@ -207,6 +209,8 @@ class Emitter:
             self.session_updated(session)
         if status in _STOPPED:
             session.stream.release_tail()
+        if status in _ENDED:
+            session.release_tool_calls()
 
     def session_updated(self, session: HostSession) -> None:
         """Publish a session's snapshot on the host's stream."""

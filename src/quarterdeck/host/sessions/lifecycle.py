@@ -192,7 +192,7 @@ class SessionLifecycle:
         else:
             self._start(session, agent, answer)
         for update in agent.early_updates.pop(session_id):
-            self._sessions.on_update(agent, session_id, update)
+            agent.take_update(agent, session_id, update)
         return session
 
     def _start(self, session: HostSession, agent: AgentProcess, answer: dict[str, Any]) -> None:
@@ -253,7 +253,7 @@ class SessionLifecycle:
             raise unsupported(f"agent {agent.id} cannot load sessions")
         check_directories(agent, folders)
         opening = self._begin("load", agent, session_id, folders)
-        opening.session.replay = Replay()
+        opening.session.replay, opening.session.fold = Replay(), None
         finishing: list[HostOperation] = []
 
         def on_success(answer: dict[str, Any]) -> None:

@@ -121,15 +121,9 @@ class SessionRegistry:
         """Handle an update; called in the read loop, in wire order."""
         session = self.known.get(session_id) or self.staged.get(session_id)
         if session is None:
-            self._buffer_early(agent, session_id, update)
+            self.buffer_early(agent, session_id, update)
         elif session.agent_id != agent.id:
-            self._report(
-                agent,
-                session_id,
-                "error",
-                "session/update-cross-agent",
-                "agent sent update for a session it does not own",
-            )
+            self.report_foreign(agent, session_id)
         elif session.operation is None and not agent.abandoned:  # almost always
             if session.status in LIVE:
                 normalized = normalize_in_place(update)
@@ -142,7 +136,12 @@ class SessionRegistry:
         else:
             self._on_update_meanwhile(agent, session, normalize_in_place(update))
 
-    def _buffer_early(self, agent: AgentProcess, session_id: str, update: dict[str, Any]) -> None:
+    def report_foreign(self, agent: AgentProcess, session_id: str) -> None:
+        """Report an update for a session of another agent."""
+        message = "agent sent update for a session it does not own"
+        self._report(agent, session_id, "error", "session/update-cross-agent", message)
+
+    def buffer_early(self, agent: AgentProcess, session_id: str, update: dict[str, Any]) -> None:
         """Keep an update of a session whose `session/new` is not answered yet."""
         if not agent.is_creating_session or session_id in self.tombstones:
             ended = self.tombstones.get(session_id)
@@ -201,9 +200,8 @@ class SessionRegistry:
     def record(self, session: HostSession, normalized: Normalized) -> None:
         """Queue an update for the log, with the events that repair it."""
         if normalized.type in TOOL_CALL_TYPES:
-            for event in session.tool_calls.repaired(normalized):
-                self._emitter.enqueue(session, event)
-            self._check_approved(session, normalized.payload)
+            self._record_call(session, normalized)
+            self.check_approved(session, normalized.payload)
             return
         if normalized.type in SETTING_TYPES:
             for event in session.settings.repaired(normalized):
@@ -215,15 +213,23 @@ class SessionRegistry:
             self._emitter.session_updated(session)
             self._emitter.journal.write_record(session.meta())
 
-    def _check_approved(self, session: HostSession, payload: dict[str, Any]) -> None:
+    def _record_call(self, session: HostSession, normalized: Normalized) -> None:
+        calls, enqueue = session.tool_calls, self._emitter.enqueue
+        size = max([enqueue(session, event) for event in calls.repaired(normalized)])
+        calls.measure(normalized.payload.get("toolCallId"), size)
+
+    def check_approved(self, session: HostSession, payload: dict[str, Any]) -> None:
         """Report a call that is not what was shown when it was allowed."""
         report_mismatch(self._emitter, session, session.approved_calls.mismatch(payload))
 
     def record_history(self, session: HostSession, updates: Sequence[Normalized]) -> None:
         """Queue the updates that an agent sent while its session was being opened."""
         for normalized in updates:
-            for event in session.repaired(normalized):
-                self._emitter.enqueue(session, event)
+            if normalized.type in SETTING_TYPES:
+                for event in session.settings.repaired(normalized):
+                    self._emitter.enqueue(session, event)
+            else:
+                self._record_call(session, normalized)
             if normalized.type == "session-info-update":
                 session.apply_info(normalized.payload)
 
