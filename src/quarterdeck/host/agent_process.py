@@ -421,7 +421,7 @@ class AgentProcess:
     async def _initialize(self, connection: Connection) -> str | None:
         """Call `initialize`; return what went wrong, if anything."""
         capabilities = derive_client_capabilities(
-            self._options.fs, self._options.terminal, self._options.elicitation
+            self._options.fs, self._options.terminal, self._options.elicitation, self._options.shows
         )
         params = initialize_params(self._version, CLIENT_INFO, capabilities)
         answer: Any = None
