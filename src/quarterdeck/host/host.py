@@ -22,7 +22,8 @@ import anyio
 from anyio.abc import TaskGroup
 
 from quarterdeck.host.acp2.updates import Acp2Updates
-from quarterdeck.host.agent_process import AgentProcess, OnUpdate, can_log_out
+from quarterdeck.host.agent_facts import can_log_out
+from quarterdeck.host.agent_process import AgentProcess, OnUpdate
 from quarterdeck.host.capabilities import TerminalOutputSource
 from quarterdeck.host.checks import (
     agent_exited,
