@@ -244,6 +244,8 @@ class AgentSettings(SandboxSettings, frozen=True, kw_only=True, forbid_unknown_f
     """Names of further variables that it gets from the hub's environment; `*` is a wildcard."""
     cwd: str | None = None
     """The folder in which its process runs; each session has its own folder."""
+    protocol: Literal["auto", 1, 2] | None = None
+    """The version of ACP to speak with it: the newest that it has, or exactly one; 1 by default."""
     confine: ConfineMode | None = None
     """Whether it is kept from the hub's folders; the setting of the hub by default."""
 
@@ -320,6 +322,7 @@ class KnownAgents:
             args=settings.args,
             env=settings.env or None,
             cwd=settings.cwd,
+            protocol=settings.protocol,
         )
 
     def _known(

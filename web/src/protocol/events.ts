@@ -294,11 +294,13 @@ export interface SessionUpdatedPayload {
   agentDefinitionId?: string
   title?: string | null
   updatedAt?: string | null
+  parentSessionId?: string
 }
 
 export interface PermissionUpdatedPayload {
   requestId: string
   sessionId: string
+  parentSessionId?: string
   agentId?: string
   status: 'pending' | 'answered' | 'superseded'
   toolCall: ToolCallUpdatePayload
