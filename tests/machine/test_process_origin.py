@@ -304,7 +304,7 @@ def test_a_process_that_hides_what_it_has_open_is_taken_for_the_holder(
         assert found is not None
         assert found.origin == "agent"
         # One that killed its guards is not below them any more.
-        monkeypatch.setattr(process_origin, "below_guards", lambda _owner: ())
+        monkeypatch.setattr(process_origin, "below_guards", lambda _owner: set())
         found = TcpOrigins().find(*ends)
         assert found is not None
         assert found.origin == "agent"

@@ -88,6 +88,9 @@ class LogSection(Struct, frozen=True, kw_only=True):
 class SessionsSection(Struct, frozen=True, kw_only=True):
     idle_agent_minutes: float = 0.0
     """After so many minutes an idle agent is stopped until it is needed; 0 keeps it running."""
+    response_seconds: float = 30.0
+    """After so many seconds an agent that does not end a cancelled turn, or does not read its
+    input, is reported as unresponsive."""
 
 
 class EditorsSection(Struct, frozen=True, kw_only=True):
@@ -149,6 +152,7 @@ def hub_options(
         "synchronous": config.log.durability,
         "idle_agent_minutes": config.sessions.idle_agent_minutes,
         "editor_idle_seconds": config.editors.idle_minutes * 60,
+        "response_seconds": config.sessions.response_seconds,
         "retention": Retention(
             prompts_days=config.retention.prompts_days,
             decisions_days=config.retention.decisions_days,
@@ -362,6 +366,18 @@ def _check(config: HubConfig, reader: _Reader) -> None:
     if config.approvals.expire_seconds < 0:
         reason = "approvals.expire_seconds is below 0; use a number of seconds, 0 to wait for ever"
         raise reader.invalid(("approvals", "expire_seconds"), reason)
+    _check_spans(config, reader)
+    if config.devices.unused_days < 0:
+        reason = "devices.unused_days is below 0; use a number of days, 0 to keep devices for ever"
+        raise reader.invalid(("devices", "unused_days"), reason)
+    for name, agent in config.agents.items():
+        if not agent.command.strip():
+            reason = f"agents.{name}.command is empty; set it to the program that starts the agent"
+            raise reader.invalid(("agents", name, "command"), reason)
+    _check_sandboxes(config, reader)
+
+
+def _check_spans(config: HubConfig, reader: _Reader) -> None:
     spans = {
         ("sessions", "idle_agent_minutes"): config.sessions.idle_agent_minutes,
         ("retention", "prompts_days"): config.retention.prompts_days,
@@ -371,17 +387,13 @@ def _check(config: HubConfig, reader: _Reader) -> None:
         if not 0 <= span < _LONGEST:
             reason = f"{'.'.join(keys)} is {span}; use a number of at least 0, 0 for never"
             raise reader.invalid(keys, reason)
-    if not 0 < config.editors.idle_minutes < _LONGEST:
-        reason = f"editors.idle_minutes is {config.editors.idle_minutes}; use a number above 0"
+    seconds, minutes = config.sessions.response_seconds, config.editors.idle_minutes
+    if not 0 < seconds < _LONGEST:
+        reason = f"sessions.response_seconds is {seconds}; use a number of seconds above 0"
+        raise reader.invalid(("sessions", "response_seconds"), reason)
+    if not 0 < minutes < _LONGEST:
+        reason = f"editors.idle_minutes is {minutes}; use a number above 0"
         raise reader.invalid(("editors", "idle_minutes"), reason)
-    if config.devices.unused_days < 0:
-        reason = "devices.unused_days is below 0; use a number of days, 0 to keep devices for ever"
-        raise reader.invalid(("devices", "unused_days"), reason)
-    for name, agent in config.agents.items():
-        if not agent.command.strip():
-            reason = f"agents.{name}.command is empty; set it to the program that starts the agent"
-            raise reader.invalid(("agents", name, "command"), reason)
-    _check_sandboxes(config, reader)
 
 
 def _check_sandboxes(config: HubConfig, reader: _Reader) -> None:

@@ -7,6 +7,9 @@
     restarting    waits for the backoff                 spawning; exited (disposed)
     exited        final; `reason` says why
 
+An agent that closes its input but stays is ended: it can be sent nothing any more. `end` ends one
+that does not respond. Both are crashes, and the restart rules apply.
+
 Every end takes one path (`_run_once`, then `_restart_delay`): pending calls fail, the agent's
 requests are superseded, its sessions become `disconnected`, and then a restart is scheduled or the
 agent is `exited`.
@@ -60,6 +63,7 @@ from quarterdeck.host.capabilities import derive_client_capabilities
 from quarterdeck.host.checks import agent_exited, agent_misbehaved
 from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.options import ResolvedHostOptions
+from quarterdeck.host.reports import RepeatedReports, StderrReports
 from quarterdeck.host.secrets import Secrets, credentials, environment_of
 from quarterdeck.host.sessions.session import EarlyUpdates
 from quarterdeck.machine import (
@@ -91,7 +95,8 @@ from quarterdeck.wire import (
 
 CLIENT_INFO = {"name": "quarterdeck", "version": __version__}
 INITIALIZE_SECONDS = 120.0  # the slowest agent measured needs ten
-EXIT_SECONDS = 2.0  # that a failed call waits until the agent's end is published
+EXIT_SECONDS = 5.0  # that a failed call waits until the agent's end is published
+INPUT_SECONDS = 1.0  # between the moment an agent closes its input and its exit
 
 
 def capabilities_wire(declared: Mapping[str, Any]) -> AgentCapabilitiesWire:
@@ -146,6 +151,7 @@ class AgentOwner(Protocol):
     def on_elicitation_complete(self, agent: AgentProcess, elicitation_id: Any) -> None: ...
     def on_disconnected(self, agent: AgentProcess) -> None: ...
     def on_ready(self, agent: AgentProcess) -> None: ...
+    def on_input_unread(self, agent: AgentProcess) -> bool: ...
 
 
 class AgentProcess:
@@ -172,6 +178,8 @@ class AgentProcess:
         self._emitter = emitter
         self._journal = emitter.journal
         self._owner = owner
+        self._dropped = RepeatedReports()
+        self._stderr = StderrReports(self._publish_stderr)
         self._reason: AgentExitReason | None = None
         self._exit: dict[str, Any] | None = None
         self._initialized: dict[str, Any] | None = None  # the result of `initialize`
@@ -182,6 +190,7 @@ class AgentProcess:
         self.take_update: OnUpdate = owner.on_update
         self._version = 1 if definition.protocol in (None, 1) else NEWEST
         self._disposal = anyio.Event()
+        self._ending = anyio.Event()  # its process is to end now, whatever happens next
         self._started = anyio.Event()
         self._ended = anyio.Event()  # it will not be started again
         self._disconnected = anyio.Event()  # its process has ended, and that is published
@@ -302,6 +311,18 @@ class AgentProcess:
             self._disconnected.set()
             self._ended.set()
 
+    async def end(self) -> None:
+        """End its process now; what happens next is what happens after a crash.
+
+        Raises:
+            AcpError: `acpjs/agent-exited` if it is not running.
+        """
+        self.connection()
+        disconnected = self._disconnected
+        self._diagnose("warn", "agent/ended", f"agent {self.id} is ended on request")
+        self._ending.set()
+        await disconnected.wait()
+
     async def dispose(self) -> None:
         """End it and wait until it has ended."""
         self._disposal.set()
@@ -322,7 +343,12 @@ class AgentProcess:
             guarded = guarded_command(command, env=env, cwd=cwd, start=start)
             env = guarded_env(env, start)
             async with open_process(
-                guarded, cwd=cwd, env=env, on_stderr=self._on_stderr, stop_seconds=1
+                guarded,
+                cwd=cwd,
+                env=env,
+                name=self.definition.id,
+                on_stderr=self._stderr.take,
+                stop_seconds=1,
             ) as process:
                 return await self._serve(process)
         except (AgentNotFound, ConfinementUnavailable) as error:
@@ -349,7 +375,7 @@ class AgentProcess:
     async def _serve(self, process: ProcessTransport) -> AgentExitReason | None:
         """Serve one process to its end; return None if it is to be started with version 1."""
         self._exit = None
-        self._disconnected = anyio.Event()
+        self._disconnected, self._ending = anyio.Event(), anyio.Event()
         facts = {"pid": process.process.pid, "envKeys": sorted(self.definition.env or {})}
         self._diagnose("info", "agent/spawn", f"spawned {self.definition.command}", facts)
         self._set_status("initializing")
@@ -375,7 +401,7 @@ class AgentProcess:
                     send_signal(process.process.pid, signal.SIGTERM)
             else:
                 if failure is None:
-                    await self._wait_closed_or_disposed(connection)
+                    await self._wait_end(connection, process)
                 process.close_input()
             await self._terminate(process)
         self._record_exit(process)
@@ -458,18 +484,58 @@ class AgentProcess:
         await self._disposal.wait()
         scope.cancel()
 
-    async def _wait_closed_or_disposed(self, connection: Connection) -> None:
+    async def _wait_end(self, connection: Connection, process: ProcessTransport) -> None:
+        """Wait until the agent has ended, or has to be ended."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._cancel_on_disposal, tasks.cancel_scope)
+            scope = tasks.cancel_scope
+            tasks.start_soon(self._cancel_on_disposal, scope)
+            tasks.start_soon(self._cancel_on_ending, scope)
+            tasks.start_soon(self._cancel_on_closed_input, process, scope)
+            tasks.start_soon(self._watch_input, process)
+            tasks.start_soon(self._stderr.run)
             await connection.wait_closed()
-            tasks.cancel_scope.cancel()
+            scope.cancel()
+
+    async def _cancel_on_ending(self, scope: anyio.CancelScope) -> None:
+        await self._ending.wait()
+        scope.cancel()
+
+    async def _cancel_on_closed_input(
+        self, process: ProcessTransport, scope: anyio.CancelScope
+    ) -> None:
+        """An agent that closes its input and stays gets no prompt and no answer any more."""
+        await process.wait_unread()
+        with anyio.move_on_after(INPUT_SECONDS):
+            await process.process.wait()
+        if process.exit_status is None:
+            message = f"agent {self.id} has closed its input and still runs; it is ended"
+            self._diagnose("error", "agent/input-closed", message)
+            self._ending.set()
+            scope.cancel()
+
+    async def _watch_input(self, process: ProcessTransport) -> None:
+        """Report an agent that leaves its input unread during a turn."""
+        seconds = self._options.response_timeout_ms / 1000
+        taken, since, is_reported = -1, anyio.current_time(), False
+        while True:
+            await anyio.sleep(seconds / 2)
+            now, unread = process.read_progress()
+            if not unread or now != taken:
+                taken, since, is_reported = now, anyio.current_time(), False
+            elif not is_reported and anyio.current_time() - since >= seconds:
+                is_reported = self._owner.on_input_unread(self)
 
     async def _terminate(self, process: ProcessTransport) -> None:
         """Wait for the process to end; after a timeout kill it with all that it started."""
-        with anyio.move_on_after(self._options.kill_timeout_ms / 1000):
+        # One that is to end now may be stopped, or has closed its input: there is nothing to wait
+        # for but the time that a sound agent needs to exit.
+        timeout_ms = self._options.kill_timeout_ms
+        if self._ending.is_set():
+            timeout_ms = min(timeout_ms, INPUT_SECONDS * 1000)
+        with anyio.move_on_after(timeout_ms / 1000):
             await process.process.wait()
             return
-        message = f"agent {self.id} did not end within {self._options.kill_timeout_ms:g} ms"
+        message = f"agent {self.id} did not end within {timeout_ms:g} ms"
         self._diagnose("warn", "agent/kill", message)
         kill_tree(process.process.pid)
         with anyio.move_on_after(self._options.kill_timeout_ms / 1000):
@@ -479,6 +545,8 @@ class AgentProcess:
         self._diagnose("error", "agent/process-error", message)
 
     def _record_exit(self, process: ProcessTransport) -> None:
+        self._stderr.flush()
+        self._dropped.flush()
         self._exit = exit_record(process.exit_status)
         self._diagnose("info", "agent/exit", "agent process exited", self._exit)
 
@@ -536,8 +604,19 @@ class AgentProcess:
     def _diagnose(self, level: DiagnosticLevel, code: str, message: str, data: Any = None) -> None:
         self._emitter.diagnostic(level, code, message, agent_id=self.id, data=data)
 
-    def _on_stderr(self, line: str) -> None:
-        self._diagnose("info", "agent/stderr", self.secrets.hidden(line))
+    def _publish_stderr(self, text: str, lines: int) -> None:
+        data = None if lines == 1 else {"lines": lines}
+        self._diagnose("info", "agent/stderr", self.secrets.hidden(text), data)
+
+    def report_dropped(self, code: str, kind: str, message: str, **facts: Any) -> None:
+        """Report something that the agent sent and that is not kept; repetitions are counted."""
+
+        def publish(count: int) -> None:
+            text = message if count == 1 else f"{message} ({count:,} times so far)"
+            shown = self.secrets.hidden(text)
+            self._emitter.dropped(self.id, code, shown, {**facts, "count": count})
+
+        self._dropped.add((code, kind), publish)
 
     def _on_report(self, report: Report) -> None:
         text = self.secrets.hidden(report.text.decode("utf-8", "replace"))
@@ -554,6 +633,9 @@ class AgentProcess:
             self.take_update(self, params.session_id, params.update)
         elif method == "elicitation/complete" and isinstance(params, dict):
             self._owner.on_elicitation_complete(self, params.get("elicitationId"))
+        else:
+            message = f"agent {self.id} sent {method}, which is not known here; it was dropped"
+            self.report_dropped("agent/notification-dropped", method, message, method=method)
 
     def _on_answered_update(self, session_id: str, update: dict[str, Any]) -> None:
         self.take_update(self, session_id, update)

@@ -96,7 +96,12 @@ class Host:
             PermissionRequests(self._emitter, self.options.on_permission),
             ElicitationRequests(self._emitter, self.options.elicitation),
         )
-        self._turns = Turns(self._emitter, self._requests, self._in_background)
+        self._turns = Turns(
+            self._emitter,
+            self._requests,
+            self._in_background,
+            self.options.response_timeout_ms / 1000,
+        )
         terminal, seconds = self.options.terminal, self.options.open_timeout_ms / 1000
         self._teardown = SessionTeardown(
             self._emitter, self._sessions, self._requests, terminal, self._in_background
@@ -197,6 +202,17 @@ class Host:
             return
         await agent.dispose()
         self._emitter.host_event("agent-removed", {"agentId": agent_id}, agent_id)
+        await self._journal.settled()
+
+    async def end_agent(self, agent_id: str) -> None:
+        """End the process of an agent that does not respond; the restart rules apply.
+
+        Its sessions are disconnected; with a restart they are resumed.
+
+        Raises:
+            AcpError: `acpjs/agent-exited` if it is not running.
+        """
+        await self._agent(agent_id).end()
         await self._journal.settled()
 
     async def authenticate(self, agent_id: str, method_id: str) -> None:
@@ -566,6 +582,9 @@ class Host:
         for session in self._sessions.of_agent(agent.id):
             self._teardown.disconnect(session)
         self._request_handlers.forget(agent.id)
+
+    def on_input_unread(self, agent: AgentProcess) -> bool:
+        return self._turns.report_unread(agent)
 
     def on_ready(self, agent: AgentProcess) -> None:
         self._in_background(lambda: self._recovery.recover(agent))

@@ -58,6 +58,7 @@ class HostOptions:
     terminal: TerminalHandler | None = None
     kill_timeout_ms: float | None = None
     open_timeout_ms: float | None = None
+    response_timeout_ms: float | None = None
     elicitation: Sequence[ElicitationMode] | None = None
     inherit: Inherit | None = None
     on_permission: OnPermission | None = None
@@ -81,6 +82,9 @@ class ResolvedHostOptions:
     open_timeout_ms: float = 600_000
     """For an agent to answer `session/new`, `session/load` or `session/resume`: a long history
     takes long, but an agent that never answers must not keep a session busy for ever."""
+    response_timeout_ms: float = 30_000
+    """After which an agent that does not end a cancelled turn, or does not read its input during a
+    turn, is reported as unresponsive."""
     elicitation: tuple[ElicitationMode, ...] = ()
     """The modes of elicitations that the embedding program answers: "form", "url", or both."""
     inherit: Inherit | None = None
@@ -134,6 +138,7 @@ _SNAKE = {
     "restartBackoff": "restart_backoff",
     "killTimeoutMs": "kill_timeout_ms",
     "openTimeoutMs": "open_timeout_ms",
+    "responseTimeoutMs": "response_timeout_ms",
 }
 
 
@@ -241,6 +246,7 @@ _CHECKS: dict[str, _Check] = {
     "fs": _check_fs,
     "terminal": _check_terminal,
     "open_timeout_ms": _milliseconds("openTimeoutMs"),
+    "response_timeout_ms": _milliseconds("responseTimeoutMs"),
     "elicitation": _check_elicitation,
     "inherit": _function_of("inherit", "an agent's definition"),
     "on_permission": _function_of("onPermission", "a permission request"),

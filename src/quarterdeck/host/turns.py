@@ -35,6 +35,7 @@ from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.log.repair import mark
 from quarterdeck.host.operations import InBackground
 from quarterdeck.host.requests.handlers import AgentRequests
+from quarterdeck.host.sessions.opening import report_empty
 from quarterdeck.host.sessions.session import HostSession
 from quarterdeck.jsontext import decode_json
 from quarterdeck.protocol import ERROR_CODES, SessionConfigOption, SessionConfigValue, to_json
@@ -84,9 +85,12 @@ def check_config_value(value: ConfigValue) -> dict[str, Any]:
 class _Turn:
     """A running prompt, and its result."""
 
-    def __init__(self, generation: int, key: str | None) -> None:
-        self.generation = generation  # the session's; if they differ, this turn is void
+    def __init__(self, session: HostSession, agent_id: str, key: str | None) -> None:
+        self.session = session
+        self.agent_id = agent_id
+        self.generation = session.generation  # if the session's differs, this turn is void
         self.key = key
+        self.is_reported = False  # as one whose agent does not respond
         self.ended = anyio.Event()
         self.finished: dict[str, Any] = {}
         self.failure: ConnectionClosed | None = None
@@ -96,11 +100,17 @@ class Turns:
     """Runs prompts; one per session at a time."""
 
     def __init__(
-        self, emitter: Emitter, requests: AgentRequests, in_background: InBackground
+        self,
+        emitter: Emitter,
+        requests: AgentRequests,
+        in_background: InBackground,
+        response_seconds: float,
     ) -> None:
         self._emitter = emitter
         self._requests = requests
         self._in_background = in_background
+        self._response_seconds = response_seconds
+        self._running: dict[str, _Turn] = {}
 
     async def prompt(
         self,
@@ -112,12 +122,12 @@ class Turns:
         """Run one turn and return what its `prompt-finished` event carries."""
         connection = agent.connection()
         self._emitter.journal.check_writable()
-        turn = _Turn(session.generation, key)
+        turn = self._running[session.id] = _Turn(session, agent.id, key)
         # What an earlier turn has left open (docs/adr/0025).
         self._requests.supersede(lambda each: each.session is session and each.is_of_turn)
         session.status = "prompting"  # before the first await: a second prompt is refused
         # In a task of the host: if the caller is cancelled, the turn still gets its end.
-        self._in_background(lambda: self._run(connection, session, blocks, turn))
+        self._in_background(lambda: self._run(agent, connection, blocks, turn))
         try:
             await turn.ended.wait()
         except BaseException:
@@ -133,13 +143,14 @@ class Turns:
 
     async def _run(
         self,
+        agent: AgentProcess,
         connection: AgentConnection,
-        session: HostSession,
         blocks: list[dict[str, Any]],
         turn: _Turn,
     ) -> None:
+        session = turn.session
         if session.generation != turn.generation:  # its agent ended before this task began
-            turn.ended.set()
+            self._end(turn)
             return
         finished = turn.finished
         # Recorded and sent in one step: a subscriber that sees the prompt in the log and cancels it
@@ -152,12 +163,14 @@ class Turns:
             finished.update(payload)
             session.echoes.clear()
             if session.generation == turn.generation:
+                self._emitter.close_tool_calls(session, str(finished["stopReason"]))
                 self._emitter.session_event(session, "prompt-finished", dict(finished), more)
                 session.tool_calls.next_turn()
                 self._emitter.set_status(session, "active")
 
         def on_answer(answer: Result | Failure) -> None:
             # In wire order: updates that follow the answer are recorded after `prompt-finished`.
+            report_empty(agent, "session/prompt", answer)
             finish(*_finished(answer))
 
         try:
@@ -172,18 +185,76 @@ class Turns:
             facts = {"code": INTERNAL_ERROR, "message": str(error)}
             finish({"stopReason": "end_turn", "error": facts})
         finally:
-            turn.ended.set()
+            self._end(turn)
+
+    def _end(self, turn: _Turn) -> None:
+        turn.ended.set()
+        if self._running.get(turn.session.id) is turn:
+            del self._running[turn.session.id]
 
     async def _cancel_quietly(self, connection: AgentConnection, session: HostSession) -> None:
+        self._watch_cancel(session)
         self._requests.supersede(lambda pending: pending.session is session)
         with suppress(ConnectionClosed):  # an agent that is gone has stopped
-            await connection.notify("session/cancel", {"sessionId": session.id})
+            connection.post("session/cancel", {"sessionId": session.id})
 
     async def cancel(self, agent: AgentProcess, session: HostSession) -> None:
         """Ask the agent to stop, and withdraw its pending requests."""
         connection = agent.connection()
         self._requests.supersede(lambda pending: pending.session is session)
-        await connection.notify("session/cancel", {"sessionId": session.id})
+        self._watch_cancel(session)
+        # Without waiting for room: an agent that does not read must not hold up its canceller.
+        connection.post("session/cancel", {"sessionId": session.id})
+
+    # ---- agents that do not respond -----------------------------------------------------------
+
+    def _watch_cancel(self, session: HostSession) -> None:
+        turn = self._running.get(session.id)
+        if turn is not None:
+            self._in_background(lambda: self._expect_end(turn))
+
+    async def _expect_end(self, turn: _Turn) -> None:
+        with anyio.move_on_after(self._response_seconds):
+            await turn.ended.wait()
+            return
+        did = f"has not ended the turn {self._response_seconds:g} s after it was cancelled"
+        self._report_unresponsive(turn, "cancel-ignored", did)
+
+    def report_unread(self, agent: AgentProcess) -> bool:
+        """Report the turns of an agent that does not read its input; return if there are any."""
+        turns = [turn for turn in self._running.values() if turn.agent_id == agent.id]
+        for turn in turns:
+            did = f"has read nothing for {self._response_seconds:g} s"
+            self._report_unresponsive(turn, "input-unread", did)
+        return bool(turns)
+
+    def _report_unresponsive(self, turn: _Turn, reason: str, did: str) -> None:
+        """Report it in the session's log, where every viewer sees it, and on the host's stream."""
+        session = turn.session
+        if turn.is_reported or turn.ended.is_set() or session.generation != turn.generation:
+            return
+        turn.is_reported = True
+        message = f"agent {turn.agent_id} {did}; end it to continue with the next prompt"
+        facts = {"reason": reason, "seconds": self._response_seconds}
+        notice = {
+            "sessionUpdate": "notice",
+            "severity": "warning",
+            "title": "The agent does not respond",
+            "description": f"It {did}. End it to continue with the next prompt.",
+        }
+        extensions = mark("the agent does not respond")
+        extensions["quarterdeck"]["unresponsive"] = {**facts, "agentId": turn.agent_id}
+        self._emitter.session_event(session, "unrecognized-update", notice, extensions)
+        self._emitter.diagnostic(
+            "warn",
+            "agent/unresponsive",
+            message,
+            agent_id=turn.agent_id,
+            session_id=session.id,
+            data=facts,
+        )
+
+    # ---- settings -----------------------------------------------------------------------------
 
     async def set_mode(self, agent: AgentProcess, session: HostSession, mode_id: str) -> None:
         """Set the mode of a session, by the config option that replaces modes if need be."""
@@ -248,6 +319,8 @@ class Turns:
         """Call a method that sets something; record the change in the moment of the answer."""
 
         def on_answer(answer: Result | Failure) -> None:
+            if method == "session/set_config_option":
+                report_empty(agent, method, answer)
             if isinstance(answer, Result):
                 event = change(decode_json(answer.value))
                 if session.is_live:

@@ -48,7 +48,9 @@ _EVALUATORS: Final = names(
 _CALCULATED: Final = re.compile(r"[$`]|.\[")
 
 _SINGLE: Final = r"'[^']*+'"
-_DOUBLE: Final = r'"(?:[^"\\$`!]|\\[^\n!]|\$\?|\$(?="))*+"'
+_STATUS: Final = r"\$\?(?![:\[])"
+"""zsh changes the value of `$?:s/0/-o/`, and calculates, also assigns, in `$?[PATH=1]`."""
+_DOUBLE: Final = rf'"(?:[^"\\$`!]|\\[^\n!]|{_STATUS}|\$(?="))*+"'
 _ESCAPED: Final = r"\\[ ;()*?\[\]{}$\"'!#&|<>~`\\]"
 _ARITHMETIC: Final = r"\$\(\( ?[0-9]++(?: ?[+*/%-] ?[0-9]++)*+ ?\)\)"
 _BRACES: Final = r"@\{[a-z0-9]++\}|-I\{\}|(?<= )\{\}(?![^ ;\n])"
@@ -56,10 +58,10 @@ _BRACES: Final = r"@\{[a-z0-9]++\}|-I\{\}|(?<= )\{\}(?![^ ;\n])"
 _BARE: Final = r"[A-Za-z0-9_./:,@%+=^~#*?\[\]-]"
 _END: Final = r"(?![^ \n;|&)])"
 _WORD: Final = re.compile(
-    rf"(?:{_BRACES}|{_BARE}|{_SINGLE}|{_DOUBLE}|{_ESCAPED}|\$\?|{_ARITHMETIC})++{_END}"
+    rf"(?:{_BRACES}|{_BARE}|{_SINGLE}|{_DOUBLE}|{_ESCAPED}|{_STATUS}|{_ARITHMETIC})++{_END}"
 )
 _PIECE: Final = re.compile(
-    rf"(?P<literal>{_BRACES}|\$\?|{_ARITHMETIC})|(?P<single>{_SINGLE})|(?P<double>{_DOUBLE})"
+    rf"(?P<literal>{_BRACES}|{_STATUS}|{_ARITHMETIC})|(?P<single>{_SINGLE})|(?P<double>{_DOUBLE})"
     rf"|(?P<escaped>{_ESCAPED})|(?P<bare>{_BARE})"
 )
 _PLAIN_START: Final = "[A-Za-z0-9_./:,@%+-]"
@@ -83,8 +85,9 @@ _TOKEN: Final = re.compile(
     re.ASCII,
 )
 _REDIRECTIONS: Final = frozenset({"duplicate", "string", "document", "write", "read"})
-_COMMENT: Final = re.compile(r"#[A-Za-z0-9 ,.:_/-]*+(?=\n|$)")
-"""Text that is no command even to a shell without comments, as zsh is for a person who types."""
+_COMMENT: Final = re.compile(r"#[A-Za-z0-9,.:_-]*+(?: [A-Za-z0-9 ,.:_/-]*+)?+(?=\n|$)")
+"""Text that is no command even to a shell without comments, as zsh is for a person who types: its
+first word is not the path of a program."""
 _BRACE: Final = re.compile(r"[{}](?![^ \n;|&)])")
 _NO_FILE: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
 _QUICK_PIECE: Final = (
@@ -205,6 +208,8 @@ class _StrictReader:
         self._words: list[str] = []
         self._assignments: list[str] = []
         self._writes: list[str] = []
+        self._reads: list[str] = []
+        self._globs: list[str] = []
         self._strings: list[str] = []
         self._has_document = self._has_open_word = self._is_negated = False
         self._is_piped = is_piped or self._is_fed
@@ -255,9 +260,11 @@ class _StrictReader:
         start, self._at = self._at, found.end()
         written = found[0]
         if self._words:
-            word, is_open = self._text_of(written, start)
+            word, expands = self._text_of(written, start)
             self._words.append(word)
-            self._has_open_word |= is_open
+            if expands:
+                self._globs.append(word)
+                self._has_open_word |= word[:1] in ("-", "*", "?", "[")
         elif (assigned := _ASSIGNMENT.fullmatch(written)) is not None:
             value, _ = self._text_of(assigned["value"] or "''", start + assigned.start("value"))
             self._assignments.append(written[: assigned.start("value")] + value)
@@ -269,7 +276,7 @@ class _StrictReader:
             self._words.append(written)
 
     def _text_of(self, written: str, start: int) -> tuple[str, bool]:
-        """Return a word without its quotes, and whether it may become an option."""
+        """Return a word without its quotes, and whether it may become names of files."""
         if _PLAIN_WORD.fullmatch(written) is not None:
             return written, False
         if written == "''":
@@ -290,8 +297,7 @@ class _StrictReader:
             elif kind == "escaped":
                 text = text[1:]
             parts.append(text)
-        word = "".join(parts)
-        return word, expands and word[:1] in ("-", "*", "?", "[")
+        return "".join(parts), expands
 
     # ---- redirections ----------------------------------------------------------------------
 
@@ -312,7 +318,9 @@ class _StrictReader:
             self._writes.append(target)
 
     def _read(self, _operator: str) -> None:
-        self._target()
+        target = self._target()
+        if target not in _NO_FILE:
+            self._reads.append(target)
 
     def _string(self, _operator: str) -> None:
         found = _WORD.match(self._line, self._at)
@@ -370,9 +378,11 @@ class _StrictReader:
                 tuple(words),
                 tuple(self._assignments),
                 tuple(self._writes),
+                tuple(self._reads),
                 is_piped=self._is_piped,
                 is_given=is_given and not has_shell,
                 has_open_word=self._has_open_word,
+                globs=tuple(self._globs),
             )
         )
         self._has_given_text |= is_given

@@ -207,6 +207,12 @@ def ended_by_us(facts: ToolCallFacts) -> ToolCallFacts:
     return replace(facts, status="failed", is_final=False)
 
 
+def is_closed_by_host(extensions: AcpEventExtensions | None) -> bool:
+    """Return whether an update is the host's, for a call that the agent left open in its turn."""
+    ours = None if extensions is None else extensions.get("quarterdeck")
+    return isinstance(ours, Mapping) and "closed" in ours
+
+
 def is_regular(payload: Mapping[str, Any]) -> bool:
     """Return whether both columns read an update alike: each field has a value of its type.
 

@@ -399,6 +399,14 @@ class RunnerApi(Protocol):
     async def cancel_turn(self, session_id: str, *, by: Actor = PROGRAM) -> None:
         """Cancel the running turn of a session; queued prompts stay."""
 
+    async def end_agent(self, session_id: str, *, by: Actor = PROGRAM) -> SessionOverview:
+        """End the agent of a session that does not respond; it is restarted, queued prompts run.
+
+        Raises:
+            RequestRejected: if there is no such session.
+            AcpError: `acpjs/agent-exited` if its agent is not running.
+        """
+
     async def set_mode(self, session_id: str, mode_id: str, *, by: Actor = PROGRAM) -> None: ...
 
     async def set_option(

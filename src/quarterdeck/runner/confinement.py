@@ -26,6 +26,7 @@ from quarterdeck.machine import (
     HiddenFolders,
     WorkspaceSandbox,
 )
+from quarterdeck.machine.outside_services import create_private_folders
 from quarterdeck.protocol import AgentDefinition, SessionSnapshotWire
 from quarterdeck.runner.options import RunnerOptions
 
@@ -52,6 +53,10 @@ class AgentConfinement:
     def hidden(self) -> HiddenFolders:
         return self._base.hidden
 
+    @property
+    def read_only(self) -> HiddenFolders:
+        return self._base.read_only
+
     def configure(self, options: RunnerOptions) -> None:
         """Use other settings for processes that start later."""
         self._base.mode = options.confine
@@ -62,6 +67,7 @@ class AgentConfinement:
 
     def create_folders(self) -> None:
         """Create hidden folders that do not exist: an agent must not be the one who does."""
+        create_private_folders()
         for path in map(Path, self.hidden.paths):
             if not path.suffix and not path.exists():
                 try:

@@ -207,6 +207,7 @@ export interface History {
   nextSeq: number
   lastSeq: number
   epoch: string
+  damage?: string
 }
 
 export interface HubFacts {
@@ -461,6 +462,7 @@ export interface SessionOverview {
   updatedAt?: string | null
   lastAt?: string
   lastSeq: number
+  damage?: string
 }
 
 export interface SetMode {

@@ -116,8 +116,8 @@ class PermissionRequests:
         call_id = tool_call.get("toolCallId") if isinstance(tool_call, dict) else None
         request.earlier = session.tool_calls.open_call(call_id)
         call = session.tool_calls.requested(tool_call if isinstance(tool_call, dict) else {})
-        for added in call.added:
-            self._emitter.enqueue(session, added)  # published with the request
+        for added in call.added:  # published with the request
+            session.tool_calls.measure(call_id, self._emitter.enqueue(session, added))
         verdict: Verdict = Ask()
         if self._on_permission is not None or session.policy is not None:
             request.facts = call.facts

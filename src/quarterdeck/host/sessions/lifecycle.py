@@ -62,6 +62,7 @@ from quarterdeck.host.sessions.opening import (
     folder_params,
     is_in_use,
     read_object,
+    report_empty,
 )
 from quarterdeck.host.sessions.registry import SessionRegistry
 from quarterdeck.host.sessions.session import HostSession, Replay, SessionFolders
@@ -423,6 +424,7 @@ class SessionLifecycle:
             elif opening.is_void:
                 raise session_closed(f"session {session.id} was ended meanwhile")
             elif isinstance(answer, Result):
+                report_empty(agent, f"session/{opening.operation}", answer)
                 opening.succeed()
                 on_success(read_object(answer.value))
 

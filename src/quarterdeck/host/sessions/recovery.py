@@ -105,9 +105,11 @@ class StoredSessions:
             limit = next_limit(page)
             after += len(page)  # more, if some were deleted: then the last event has the number
             relevant = [data for data in page[:-1] if not data.startswith(_CHUNKS)]
-            for event in decode_stored([*relevant, page[-1]]):
+            relevant.append(page[-1])
+            # Events that cannot be read are left out; the sizes of the others are not exact then.
+            for data, event in zip(relevant, decode_stored(relevant), strict=False):
                 after = max(after, event.seq)
-                status = _fold(session, event, pending, status)
+                status = _fold(session, event, pending, status, len(data))
         return pending, status
 
     def supersede(self, session: HostSession, pending: _Pending) -> None:
@@ -220,6 +222,7 @@ class SessionRecovery:
             return  # another reader settled it meanwhile
         self._unsettled.discard(session.id)
         self._stored.supersede(session, pending)
+        self._emitter.close_tool_calls(session, "restart")
         if status != "disconnected" and session.status == "disconnected":
             payload = {"status": "disconnected"}
             self._emitter.session_event(session, "session-status-change", payload)
@@ -250,8 +253,10 @@ class SessionRecovery:
         )
 
 
-def _fold(session: HostSession, event: Event, pending: _Pending, status: str | None) -> str | None:
-    """Apply one stored event; return the last status so far."""
+def _fold(
+    session: HostSession, event: Event, pending: _Pending, status: str | None, size: int
+) -> str | None:
+    """Apply one stored event of so many bytes; return the last status so far."""
     known = any_event(event)
     match known:
         case PermissionRequestCreatedEvent():
@@ -271,7 +276,7 @@ def _fold(session: HostSession, event: Event, pending: _Pending, status: str | N
             | ToolCallContentChunkEvent()
             | PromptFinishedEvent()
         ):
-            session.tool_calls.learn(Normalized(event.type, event.payload))
+            session.tool_calls.learn(Normalized(event.type, event.payload), size)
         case UnrecognizedUpdateEvent():
             if "quarterdeck" in (event.extensions or {}):  # an agent may send any update
                 _fold_elicitation(event.payload, pending)

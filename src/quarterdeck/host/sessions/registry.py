@@ -131,6 +131,8 @@ class SessionRegistry:
                     self._emitter.enqueue(session, normalized)
                 else:
                     self._record_unless_echo(session, normalized)
+            else:
+                _report_dropped(agent, session_id, f"which is {session.status}")
         else:
             self._on_update_meanwhile(agent, session, normalize_in_place(update))
 
@@ -142,6 +144,9 @@ class SessionRegistry:
     def buffer_early(self, agent: AgentProcess, session_id: str, update: dict[str, Any]) -> None:
         """Keep an update of a session whose `session/new` is not answered yet."""
         if not agent.is_creating_session or session_id in self.tombstones:
+            ended = self.tombstones.get(session_id)
+            which = "which is not known here" if ended is None else f"which is {ended}"
+            _report_dropped(agent, session_id, which)
             return
         if not agent.early_updates.add(session_id, update):
             self._report(
@@ -163,6 +168,8 @@ class SessionRegistry:
         if session.operation is None:
             if session.is_live and not _is_stray(agent, session):
                 self._record_unless_echo(session, normalized)
+            else:
+                _report_dropped(agent, session.id, "whose opening was given up")
         elif session.operation in ("create", "load") and session.replay is not None:
             session.replay.add(normalized)
         elif (
@@ -193,8 +200,7 @@ class SessionRegistry:
     def record(self, session: HostSession, normalized: Normalized) -> None:
         """Queue an update for the log, with the events that repair it."""
         if normalized.type in TOOL_CALL_TYPES:
-            for event in session.tool_calls.repaired(normalized):
-                self._emitter.enqueue(session, event)
+            self._record_call(session, normalized)
             self.check_approved(session, normalized.payload)
             return
         if normalized.type in SETTING_TYPES:
@@ -207,6 +213,11 @@ class SessionRegistry:
             self._emitter.session_updated(session)
             self._emitter.journal.write_record(session.meta())
 
+    def _record_call(self, session: HostSession, normalized: Normalized) -> None:
+        calls, enqueue = session.tool_calls, self._emitter.enqueue
+        size = max([enqueue(session, event) for event in calls.repaired(normalized)])
+        calls.measure(normalized.payload.get("toolCallId"), size)
+
     def check_approved(self, session: HostSession, payload: dict[str, Any]) -> None:
         """Report a call that is not what was shown when it was allowed."""
         report_mismatch(self._emitter, session, session.approved_calls.mismatch(payload))
@@ -214,8 +225,11 @@ class SessionRegistry:
     def record_history(self, session: HostSession, updates: Sequence[Normalized]) -> None:
         """Queue the updates that an agent sent while its session was being opened."""
         for normalized in updates:
-            for event in session.repaired(normalized):
-                self._emitter.enqueue(session, event)
+            if normalized.type in SETTING_TYPES:
+                for event in session.settings.repaired(normalized):
+                    self._emitter.enqueue(session, event)
+            else:
+                self._record_call(session, normalized)
             if normalized.type == "session-info-update":
                 session.apply_info(normalized.payload)
 
@@ -230,6 +244,11 @@ class SessionRegistry:
         self, agent: AgentProcess, session_id: str, level: Any, code: str, message: str
     ) -> None:
         self._emitter.diagnostic(level, code, message, agent_id=agent.id, session_id=session_id)
+
+
+def _report_dropped(agent: AgentProcess, session_id: str, which: str) -> None:
+    message = f"agent {agent.id} sent an update for session {session_id}, {which}; it was dropped"
+    agent.report_dropped("session/update-dropped", session_id, message, sessionId=session_id)
 
 
 def is_history(normalized: Normalized) -> bool:

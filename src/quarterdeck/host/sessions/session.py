@@ -232,6 +232,11 @@ class HostSession:
         self.approved_calls.forget()
         self.settings.forget()
 
+    def release_tool_calls(self) -> None:
+        """Keep no more of tool calls than their ids: the session was closed."""
+        self.tool_calls.release()
+        self.approved_calls.forget()
+
     def end_replay(self) -> list[Normalized]:
         """End the replay and return its updates; from here on updates are recorded."""
         replay, self.replay = self.replay, None

@@ -91,7 +91,7 @@ class _Agents:
 
     async def spawn(self, request: ApiRequest) -> AgentView:
         self._log_health.check()
-        wanted: DefinitionBody = request.body.definition
+        wanted = request.body_as(SpawnAgent).definition
         definition: dict[str, Any] = {
             "id": wanted.id,
             "command": wanted.command,
@@ -108,7 +108,8 @@ class _Agents:
 
     async def authenticate(self, request: ApiRequest) -> AgentView:
         agent = self._agent(request)
-        await self._runner.authenticate(agent.agent_id, request.body.method_id, by=request.by.actor)
+        method_id = request.body_as(SignIn).method_id
+        await self._runner.authenticate(agent.agent_id, method_id, by=request.by.actor)
         return await self._view(agent)
 
     async def log_out(self, request: ApiRequest) -> AgentView:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack
+from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar, Unpack
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -49,6 +49,7 @@ from quarterdeck.protocol import ERROR_CODES
 
 Asgi: TypeAlias = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 Kind: TypeAlias = Literal["http", "sse", "websocket"]
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -292,9 +293,21 @@ class ApiRequest:
     """A request, checked."""
 
     path: Mapping[str, str]
-    query: Any
-    body: Any
+    query: object
+    """What `query_as` returns."""
+    body: object
+    """What `body_as` returns."""
     device: Device | None
+
+    def query_as(self, kind: type[S]) -> S:
+        """Return the query; `kind` is the one that the endpoint declares."""
+        assert isinstance(self.query, kind)
+        return self.query
+
+    def body_as(self, kind: type[S]) -> S:
+        """Return the body; `kind` is the one that the endpoint declares."""
+        assert isinstance(self.body, kind)
+        return self.body
 
     @property
     def by(self) -> Device:

@@ -69,7 +69,7 @@ class _TranscriptApi:
         self._transcripts = hub.transcripts
 
     async def page(self, request: ApiRequest) -> TranscriptPage:
-        session_id, query = request.path["id"], request.query
+        session_id, query = request.path["id"], request.query_as(TranscriptQuery)
         # Before the transcript is read: it must not grow between that and its session.
         await self._runner.show_session(session_id)
         before = None if query.before is UNSET else query.before

@@ -243,7 +243,7 @@ class _Remote:
         try:
             agent, device = self._agent(scope), device_of(scope)
         except RequestRejected as error:
-            await refusal_of(error)(scope, receive, send)
+            await error_response_to(error)(scope, receive, send)
             return
         if not self._is_streaming:
             self._is_streaming = True

@@ -59,6 +59,7 @@ from quarterdeck.protocol import (
     UserMessageChunkEvent,
     any_event,
 )
+from quarterdeck.protocol.tool_calls import is_closed_by_host
 from quarterdeck.views.context.contract import SessionFacts, session_facts
 from quarterdeck.views.context.drafts import ContextDrafts
 from quarterdeck.views.context.events import ContextEvent, SessionResumedEvent
@@ -342,6 +343,8 @@ class ContextProjector:
 
     def _tool_call(self, event: Event) -> None:
         payload = event.payload
+        if is_closed_by_host(event.extensions):
+            return  # the end of the turn ends what is open
         if not isinstance(payload.get("toolCallId"), str):
             self._numbering.custom(event.type, payload)
             return

@@ -61,6 +61,7 @@ from quarterdeck.protocol import (
     any_event,
     is_session_status,
 )
+from quarterdeck.protocol.tool_calls import is_closed_by_host
 from quarterdeck.views.packets import builders
 from quarterdeck.views.packets.tool_calls import PacketToolCall, PacketToolCalls
 from quarterdeck.views.packets.tools import as_code, as_object, as_text, text_of
@@ -295,6 +296,8 @@ class Projection:
         return []
 
     def _tool(self, event: Event, payload: Json) -> list[Packet]:
+        if is_closed_by_host(event.extensions):
+            return []  # the end of the turn ends what is open
         call_id, session = payload.get("toolCallId"), event.session_id
         if not isinstance(call_id, str) or session is None:
             return []
