@@ -59,7 +59,8 @@ async def test_a_recording_of_acp_2_is_recorded_without_loss(name: str, tmp_path
     outcome = await played(name, tmp_path)
     assert outcome.refused == REFUSED.get(name.split("-")[-1], {})
     expected = {"session/resume-failed", "session/load-failed"} if "resume_3" in name else set()
-    assert set(outcome.diagnostics()) == expected
+    private = {"agent/notification-dropped"}  # of the agents' own: `_auth/status_update`
+    assert set(outcome.diagnostics()) - private == expected
     for session_id, events in outcome.logs.items():
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
         state = initial_state(session_id)

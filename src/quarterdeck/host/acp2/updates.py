@@ -167,10 +167,13 @@ class Acp2Updates:
         """End the calls that an agent leaves open when it stops; not those in the background."""
         background = update.get("background")
         listed = background if isinstance(background, list) else []
-        kept = {each.get("toolCallId") for each in listed if isinstance(each, dict)}
+        named = [each.get("toolCallId") for each in listed if isinstance(each, dict)]
+        paused = [each.id for each in session.tool_calls.open_calls() if each.status == "paused"]
+        kept = frozenset([*(each for each in named if isinstance(each, str)), *paused])
+        session.tool_calls.in_background = kept
         is_cancelled = update.get("stopReason") == "cancelled"
         for facts in session.tool_calls.open_calls():
-            if facts.id in kept or facts.status == "paused":
+            if facts.id in kept:
                 continue
             extensions = mark("the agent stopped and left this call open")
             extensions["quarterdeck"]["closed"] = update.get("stopReason") or "end_turn"
