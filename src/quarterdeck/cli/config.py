@@ -25,12 +25,14 @@ from quarterdeck.errors import SettingsInvalid
 from quarterdeck.http.origins import DEFAULT_PORT, LOCAL_PROXIES
 from quarterdeck.hub.auth.device import UNUSED_SECONDS
 from quarterdeck.hub.options import HubOptions
+from quarterdeck.hub.view_cache import VIEW_BYTES
 from quarterdeck.machine import ConfineMode
 from quarterdeck.policy import Policy, Rule
 from quarterdeck.runner import Retention
 
 VARIABLE: Final = "QUARTERDECK_HUB_CONFIG"
 _LONGEST: Final = 1e6  # days or minutes: a larger number is a mistake
+_MOST_MB: Final = 1 << 20
 _T = TypeVar("_T", bound=Struct)
 
 
@@ -90,6 +92,11 @@ class SessionsSection(Struct, frozen=True, kw_only=True):
     """After so many minutes an idle agent is stopped until it is needed; 0 keeps it running."""
 
 
+class MemorySection(Struct, frozen=True, kw_only=True):
+    view_mb: int = VIEW_BYTES >> 20
+    """What views of sessions may take, in MiB; those that are dropped are read again."""
+
+
 class RetentionSection(Struct, frozen=True, kw_only=True):
     """For how many days prompts and decisions are kept; 0 for ever. Sessions are not affected."""
 
@@ -112,6 +119,7 @@ class HubConfig(Struct, frozen=True, kw_only=True):
     log: LogSection = LogSection()
     sessions: SessionsSection = SessionsSection()
     retention: RetentionSection = RetentionSection()
+    memory: MemorySection = MemorySection()
     devices: DevicesSection = DevicesSection()
     environment: EnvironmentSection = EnvironmentSection()
 
@@ -146,6 +154,7 @@ def hub_options(
             prompts_days=config.retention.prompts_days,
             decisions_days=config.retention.decisions_days,
         ),
+        "view_bytes": config.memory.view_mb << 20,
         "device_unused_seconds": config.devices.unused_days * 86_400,
         "pass_env": config.environment.pass_env,
         "confine": config.confine,
@@ -272,6 +281,7 @@ def parse_config(text: str, source: str) -> HubConfig:
         log=reader.section(known.get("log", {}), LogSection, ("log",)),
         sessions=reader.section(known.get("sessions", {}), SessionsSection, ("sessions",)),
         retention=reader.section(known.get("retention", {}), RetentionSection, ("retention",)),
+        memory=reader.section(known.get("memory", {}), MemorySection, ("memory",)),
         devices=reader.section(known.get("devices", {}), DevicesSection, ("devices",)),
         environment=reader.section(
             known.get("environment", {}), EnvironmentSection, ("environment",)
@@ -364,6 +374,9 @@ def _check(config: HubConfig, reader: _Reader) -> None:
         if not 0 <= span < _LONGEST:
             reason = f"{'.'.join(keys)} is {span}; use a number of at least 0, 0 for never"
             raise reader.invalid(keys, reason)
+    if not 1 <= config.memory.view_mb <= _MOST_MB:
+        reason = f"memory.view_mb is {config.memory.view_mb}; use a number from 1 to {_MOST_MB}"
+        raise reader.invalid(("memory", "view_mb"), reason)
     if config.devices.unused_days < 0:
         reason = "devices.unused_days is below 0; use a number of days, 0 to keep devices for ever"
         raise reader.invalid(("devices", "unused_days"), reason)

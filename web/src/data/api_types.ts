@@ -207,6 +207,7 @@ export interface History {
   nextSeq: number
   lastSeq: number
   epoch: string
+  damage?: string
 }
 
 export interface HubFacts {
@@ -447,6 +448,7 @@ export interface SessionFile {
 export interface SessionList {
   sessions: SessionOverview[]
   epoch: string
+  damages: string[]
 }
 
 export interface SessionOverview {
@@ -461,6 +463,7 @@ export interface SessionOverview {
   updatedAt?: string | null
   lastAt?: string
   lastSeq: number
+  damage?: string
 }
 
 export interface SetMode {
