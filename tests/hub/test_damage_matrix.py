@@ -11,6 +11,7 @@ import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -193,12 +194,12 @@ async def test_inv_13_no_answer_differs_silently_after_damage(name: str, tmp_pat
         if (home / name).stat().st_size == 0 or (damage is remove and name.endswith(".db")):
             continue  # moving a database away is how its owner begins an empty one
         damage(home / name, chance)
-        outcomes[label] = await outcome(options(home, **given.agents), sessions, right)
+        outcomes[label] = await outcome(replace(given, home=home), sessions, right)
         shutil.rmtree(home)
     assert set(outcomes.values()) <= {"refused", "damaged", "equal"}
 
 
 async def copied(home: Path, killed: Path, given: HubOptions, sessions: list[str]) -> Answers:
     shutil.copytree(killed, home, copy_function=shutil.copy2)
-    async with running(options(home, **given.agents)) as (_hub, client):
+    async with running(replace(given, home=home)) as (_hub, client):
         return await answers(client, sessions)
