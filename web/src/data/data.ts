@@ -390,6 +390,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
     isLoaded: lists.isLoaded,
     device,
     facts,
+    damages: lists.damages,
     sessions: lists.sessions,
     lastSeen: offline.rows,
     agents: lists.agents,

@@ -78,6 +78,8 @@ export interface SessionRow {
   lastSeq: number
   /** The number of pending requests. */
   waiting: number
+  /** What is wrong with its log, as a sentence. */
+  damage: string | null
   additionalDirectories: readonly string[]
 }
 
@@ -292,6 +294,8 @@ export interface Data {
   readonly isLoaded: ReadonlySignal<boolean>
   readonly device: ReadonlySignal<Device | null>
   readonly facts: ReadonlySignal<HubFacts | null>
+  /** What is wrong with the log: a sentence for each damage that is known, the first few. */
+  readonly damages: ReadonlySignal<readonly string[]>
   /** Newest first within a group; groups in the order needs-you, running, idle, done. */
   readonly sessions: ReadonlySignal<readonly SessionRow[]>
   /** Sessions with an offline copy on this device, the last seen first. */
