@@ -452,6 +452,7 @@ export interface SessionFile {
 export interface SessionList {
   sessions: SessionOverview[]
   epoch: string
+  damages: string[]
 }
 
 export interface SessionOverview {

@@ -40,6 +40,7 @@ from quarterdeck.protocol import (
     PlanUpdateEvent,
     PromptFinishedEvent,
     SessionConfigInitEvent,
+    SessionEvent,
     SessionInfoUpdateEvent,
     SessionResetEvent,
     SessionStatusChangeEvent,
@@ -202,6 +203,8 @@ class SessionRecovery:
             status="disconnected",
             title=meta.title,
             updated_at=meta.updated_at,
+            parent_id=meta.parent_session_id,
+            can_cancel=meta.parent_session_id is None,
         )
         self._sessions.known[session.id] = session
         self._unsettled.add(session.id)
@@ -231,6 +234,8 @@ class SessionRecovery:
         for session in self._sessions.of_agent(agent.id):
             if session.status != "disconnected" or not session.stream.last_seq:
                 continue
+            if session.parent_id is not None:
+                continue  # a sub-agent is opened by its parent
             if not agent.can("resume"):
                 self._skip(agent, session, "agent does not support session/resume")
                 continue
@@ -278,28 +283,32 @@ def _fold(
                 _fold_elicitation(event.payload, pending)
         case CurrentModeUpdateEvent() | SessionConfigInitEvent() | ConfigOptionsUpdateEvent():
             session.settings.learn(event.type, event.payload)
-        case (
-            UserMessageChunkEvent()
-            | AgentMessageChunkEvent()
-            | AgentThoughtChunkEvent()
-            | PlanEvent()
-            | AvailableCommandsUpdateEvent()
-            | SessionInfoUpdateEvent()
-            | UsageUpdateEvent()
-            | ApprovalMismatchEvent()
-            | TerminalOutputEvent()
-            | TerminalUpdateEvent()
-            | MessageUpdateEvent()
-            | ForegroundEvent()
-            | PlanUpdateEvent()
-            | PlanRemovedEvent()
-            | HostEvent()
-            | UnknownEvent()
-        ):
-            pass  # leaves nothing open
+        case SessionEvent() | HostEvent() | UnknownEvent():
+            _leave(known)
         case _:
             assert_never(known)
     return status
+
+
+def _leave(
+    _event: UserMessageChunkEvent
+    | AgentMessageChunkEvent
+    | AgentThoughtChunkEvent
+    | PlanEvent
+    | AvailableCommandsUpdateEvent
+    | SessionInfoUpdateEvent
+    | UsageUpdateEvent
+    | ApprovalMismatchEvent
+    | TerminalOutputEvent
+    | TerminalUpdateEvent
+    | MessageUpdateEvent
+    | ForegroundEvent
+    | PlanUpdateEvent
+    | PlanRemovedEvent
+    | HostEvent
+    | UnknownEvent,
+) -> None:
+    """Do nothing: such an event leaves nothing open."""
 
 
 def _fold_elicitation(payload: dict[str, Any], pending: _Pending) -> None:
