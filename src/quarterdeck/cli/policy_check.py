@@ -46,7 +46,7 @@ def run_policy(chosen: Namespace) -> int:
     if chosen.action is None:
         raise Misused("policy needs an action; try quarterdeck policy check 'git status'")
     if chosen.stdin == (chosen.command is not None):
-        raise Misused("give a command or --stdin, one of them; see quarterdeck policy check --help")
+        raise Misused("pass either a command or --stdin; see quarterdeck policy check --help")
     config = load_config(os.environ, chosen.config)
     checker = PolicyChecker(
         Policy(rule=config.policy.rule),

@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 import anyio
 from anyio import lowlevel, to_thread
 
-from quarterdeck.errors import EventInvalid, RequestRejected
+from quarterdeck.errors import EventInvalid, LogDamaged, RequestRejected
 from quarterdeck.host.log.stream import LEAST, next_limit
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import SessionState, decode_event, initial_state, reduce, to_json
@@ -114,6 +114,40 @@ class LogPages:
         self._limit = next_limit(page)
         self._bytes += sum(map(len, page))
         return page
+
+
+async def read_some(
+    read: ReadPage, session_id: str, after: int, limit: int, most_bytes: int
+) -> list[bytes]:
+    """Return the events after a number: `limit` of them, or fewer if they have `most_bytes`.
+
+    Raises:
+        LogDamaged: if the very first cannot be read; one further on ends the page before it.
+    """
+    events: list[bytes] = []
+    size, step = 0, LEAST
+    while size < most_bytes and len(events) < limit:
+        wanted = min(step, limit - len(events))
+        try:
+            page = await read(session_id, after, wanted)
+        except LogDamaged:
+            if not events:
+                raise
+            break
+        events += page
+        if len(page) < wanted:
+            break
+        size += sum(map(len, page))
+        after = _number(page[-1], after + len(page))
+        step = next_limit(page)
+    return events
+
+
+def _number(data: bytes, otherwise: int) -> int:
+    try:
+        return decode_event(data).seq
+    except EventInvalid:
+        return otherwise
 
 
 async def in_steps(page: list[bytes]) -> AsyncIterator[list[bytes]]:

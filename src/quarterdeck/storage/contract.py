@@ -23,6 +23,9 @@ from quarterdeck.jsontext import decode_json, encode_json
 logger = logging.getLogger(__name__)
 
 Lifecycle: TypeAlias = Literal["open", "closed", "deleted"]
+MOST_PAGE_BYTES: Final = 32 << 20
+"""A page that has so many ends there, whatever its limit: large events must not fill the memory.
+Ordinary pages are far below it."""
 
 
 class SessionMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -36,6 +39,8 @@ class SessionMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     title: str | UnsetType | None = UNSET
     updated_at: str | UnsetType | None = UNSET
     lifecycle: Lifecycle = "open"
+    parent_session_id: str | None = None
+    """The session whose sub-agent this is."""
     last_seq: int = 0
     """The seq of the last stored event. Set by storages on reading, ignored on writing."""
 
@@ -99,7 +104,10 @@ def listed_meta(session_id: str, line: bytes | None, last_seq: int) -> SessionMe
     """Return the meta of a session for a listing; one without is listed as acpjs does."""
     if line is not None:
         try:
-            return msgspec.structs.replace(decode_meta(line), last_seq=last_seq)
+            meta = decode_meta(line)
+            # Just decoded, so no other code has it; `replace` would take longer than decoding.
+            msgspec.structs.force_setattr(meta, "last_seq", last_seq)
+            return meta
         except (msgspec.ValidationError, JsonInvalid):  # one bad meta must not hide all the others
             logger.warning("the meta of a session cannot be read", extra={"session": session_id})
     return SessionMeta(session_id=session_id, cwd="", last_seq=last_seq)
@@ -149,7 +157,10 @@ class Storage(Protocol):
         ...
 
     async def read(self, session_id: str, after: int, limit: int) -> list[bytes]:
-        """Return the first `limit` events with a seq above `after`, in order, as stored."""
+        """Return the first `limit` events with a seq above `after`, in order, as stored.
+
+        Fewer, if they are large: a page that has `MOST_PAGE_BYTES` or more ends there.
+        """
         ...
 
     def read_now(self, session_id: str, after: int, limit: int) -> list[bytes]:

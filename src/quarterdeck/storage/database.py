@@ -38,9 +38,9 @@ from quarterdeck.storage.mark import LogMark, Slot
 from quarterdeck.storage.sqlite_schema import (
     DAMAGED,
     REPAIRED,
+    Transaction,
     closed_on_failure,
     protect,
-    transaction,
 )
 
 APPLICATION_ID: Final = 0x51646862  # "Qdhb"
@@ -134,7 +134,7 @@ class Database:
         self, connection: sqlite3.Connection, begin: str, run: Callable[[sqlite3.Connection], _T]
     ) -> _T:
         try:
-            with transaction(connection, begin):
+            with Transaction(connection, begin):
                 return run(connection)
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise _failure(self.path, error) from error
@@ -193,7 +193,7 @@ def _open(
             row_sums.keep_sums(writer)
             database = Database(path, writer, _connect(path, "ro"))
             slot = _slot(path, row_sums.count_changes(writer))
-            database.mark.begin("", 0, {_CHANGES_SLOT: slot})
+            database.mark.begin("", 0, [(_CHANGES_SLOT, slot)])
         except BaseException:
             writer.close()
             raise
@@ -338,7 +338,7 @@ def _moved(source: Path, parts: Sequence[Tables], present: Collection[str]) -> d
 
 def _mark(writer: sqlite3.Connection) -> None:
     """Mark the file as ours."""
-    with transaction(writer):
+    with Transaction(writer):
         writer.execute(f"PRAGMA application_id={APPLICATION_ID}")
         writer.execute(
             "CREATE TABLE IF NOT EXISTS parts (name TEXT PRIMARY KEY, version INTEGER NOT NULL)"
@@ -349,7 +349,7 @@ def _copy_parts(source: Path, parts: Mapping[str, int], writer: sqlite3.Connecti
     """Copy tables, indexes, rows and versions as they are: all of it, or nothing."""
     writer.execute("ATTACH ? AS source", (_uri(source, "ro"),))
     try:
-        with transaction(writer):
+        with Transaction(writer):
             for name, version in parts.items():
                 _copy_table(name, writer)
                 writer.execute("INSERT INTO parts VALUES (?, ?)", (name, version))
@@ -384,7 +384,7 @@ def _migrate(path: Path, writer: sqlite3.Connection, parts: Sequence[Tables]) ->
 
 def _step(path: Path, writer: sqlite3.Connection, part: Tables, number: int) -> None:
     try:
-        with transaction(writer):
+        with Transaction(writer):
             part.steps[number - 1](writer)
             writer.execute("INSERT OR REPLACE INTO parts VALUES (?, ?)", (part.name, number))
             _seal(writer)

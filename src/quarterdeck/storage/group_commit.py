@@ -58,6 +58,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
@@ -378,13 +379,16 @@ PageRequest = tuple[str, int, int]
 """Session, after which event, and how many at most."""
 
 
-def _pages(log: BlockingLog, wanted: Sequence[PageRequest]) -> list[list[bytes]]:
+def _pages(log: BlockingLog, wanted: Sequence[PageRequest], most_bytes: int) -> list[list[bytes]]:
     pages: list[list[bytes]] = []
+    size = 0
     for session_id, after, limit in wanted:
-        try:
-            pages.append(log.read(session_id, after, limit))
-        except StorageFailed:
-            pages.append([])
+        page: list[bytes] = []
+        if size < most_bytes:
+            with suppress(StorageFailed):
+                page = log.read(session_id, after, limit)
+        size += sum(map(len, page))
+        pages.append(page)
     return pages
 
 
@@ -437,10 +441,15 @@ class ThreadedStorage:
         page = partial(self._log.read, session_id, after, limit)
         return await to_thread.run_sync(page, limiter=self._reads)
 
-    async def read_many(self, wanted: Sequence[PageRequest]) -> list[list[bytes]]:
-        """Read many pages in one job of the thread; a page that cannot be read is empty."""
+    async def read_many(self, wanted: Sequence[PageRequest], most_bytes: int) -> list[list[bytes]]:
+        """Read many pages in one job of the thread.
+
+        A page that cannot be read is empty, and so are all after the one that reaches
+        `most_bytes`: the caller reads them singly.
+        """
         self._open_writer()
-        return await to_thread.run_sync(partial(_pages, self._log, wanted), limiter=self._reads)
+        pages = partial(_pages, self._log, wanted, most_bytes)
+        return await to_thread.run_sync(pages, limiter=self._reads)
 
     async def sessions(self) -> list[SessionMeta]:
         self._open_writer()

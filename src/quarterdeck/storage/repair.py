@@ -47,10 +47,10 @@ from quarterdeck.storage.lock import PRIVATE
 from quarterdeck.storage.sqlite_rows import RECORDS, Record, read_record, sealed_record
 from quarterdeck.storage.sqlite_schema import (
     REPAIRED,
+    Transaction,
     connect_reader,
     connect_writer,
     migrate,
-    transaction,
 )
 
 _BESIDE: Final = ("", "-wal", "-shm", ".mark")
@@ -170,7 +170,7 @@ def _rebuild_log(path: Path, new: Path, folder: Path) -> list[str]:
         with closing(_reindexed(path, scratch)) as old, closing(connect_writer(new, "full")) as log:
             migrate(new, log)
             number = old.execute("SELECT coalesce(max(number), 1) FROM log").fetchone()[0]
-            with transaction(log):
+            with Transaction(log):
                 done = list(_copy_sessions(old, log, unsealed_rows(old), folder))
                 # Without a mark, the log begins the next epoch when it is opened.
                 log.execute("UPDATE log SET number = ?", (max(number, 1),))
@@ -290,7 +290,7 @@ def _rebuild_database(path: Path, new: Path, _folder: Path) -> list[str]:
             "SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL"
             " AND name NOT LIKE 'sqlite_%' ORDER BY type = 'table' DESC"
         ).fetchall()
-        with transaction(writer):
+        with Transaction(writer):
             for _kind, _name, sql in schema:
                 writer.execute(sql)
             for kind, name, _sql in schema:

@@ -19,7 +19,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -30,7 +30,7 @@ from quarterdeck.storage.checksums import (
     new_epoch,
     run_checksum,
 )
-from quarterdeck.storage.contract import Batch, Group, SessionMeta, encode_meta
+from quarterdeck.storage.contract import Batch, Group, SessionMeta, encode_meta, listed_meta
 from quarterdeck.storage.damage import Damage, LogEpoch
 from quarterdeck.storage.group_commit import ThreadedStorage
 from quarterdeck.storage.lock import PRIVATE, release_lock, take_lock, unwritable
@@ -49,21 +49,24 @@ from quarterdeck.storage.sqlite_rows import (
     BadRun,
     Head,
     PageReader,
+    intact_head,
     last_stored,
     listed_record,
+    missing,
+    next_number,
     read_record,
     rows_of,
 )
 from quarterdeck.storage.sqlite_schema import (
     DAMAGED,
     Synchronous,
+    Transaction,
     check_file,
     column_of,
     connect_reader,
     connect_writer,
     migrate,
     session_of,
-    transaction,
     unusable,
 )
 
@@ -84,6 +87,7 @@ _UPSERT: Final = (
     " ON CONFLICT (id) DO UPDATE SET last_seq = excluded.last_seq,"
     " meta = coalesce(excluded.meta, meta), checksum = excluded.checksum"
 )
+_ADVANCE: Final = "UPDATE sessions SET last_seq = ?, checksum = ? WHERE id = ?"
 _INSERT: Final = (
     "INSERT INTO events (session, last_seq, count, data, checksum) VALUES (?, ?, ?, ?, ?)"
 )
@@ -134,6 +138,7 @@ class _SqliteLog:
         self._swap = threading.Lock()
         """Held while a page is read and while a copy replaces the file."""
         self._broken: StorageFailed | None = None
+        self._failures = _Failures(self)
 
     @property
     def is_quick(self) -> bool:
@@ -160,7 +165,7 @@ class _SqliteLog:
 
     def write_compact_copy(self) -> None:
         """Write the copy, on any thread."""
-        with self._failures():
+        with self._failures:
             write_copy(self.path)
             for _ in range(_CATCH_UPS):
                 if catch_up(self.path) < _SEAL_ROWS:
@@ -168,7 +173,7 @@ class _SqliteLog:
 
     def finish_compaction(self) -> None:
         """Put the copy in the place of the log; nothing is committed or read meanwhile."""
-        with self._failures(), self._swap:
+        with self._failures, self._swap:
             catch_up(self.path)
             if not is_equal(self.path):
                 raise StorageFailed(self.path, "its copy differs", "report this; nothing changed")
@@ -211,7 +216,7 @@ class _SqliteLog:
     def commit(self, batches: Sequence[Batch]) -> list[LogGap | None]:
         if self._broken is not None:
             raise self._broken.again()
-        with self._failures():
+        with self._failures:
             group = Group(self._last_seq)
             gaps = [group.offer(batch) for batch in batches]
             if group.records:
@@ -219,7 +224,7 @@ class _SqliteLog:
         return gaps
 
     def read(self, session_id: str, after: int, limit: int) -> list[bytes]:
-        with self._failures(), self._swap:
+        with self._failures, self._swap:
             while True:
                 head = self._heads.get(session_id)
                 if head is None:
@@ -254,23 +259,28 @@ class _SqliteLog:
         return LogDamaged(self.path, damage.session_id or "", damage.sentence)
 
     def sessions(self) -> list[SessionMeta]:
-        with self._failures(), self._swap:
-            records = [read_record(row) for row in self._reader.execute(RECORDS)]
-            return [
-                listed_record(record)
-                if record.is_intact
-                else listed_record(record._replace(head=self._heads[record.session_id]))
-                for record in records
-                if record.is_intact or record.session_id in self._bad_records
-            ]
+        with self._failures, self._swap:
+            return list(self._listed())
+
+    def _listed(self) -> Iterator[SessionMeta]:
+        for row in self._reader.execute(RECORDS):
+            head = self._heads.get(row[1]) if type(row[1]) is str else None
+            if head is not None and head.is_of(row):  # the usual case
+                yield listed_meta(row[1], row[2], head.last_seq)
+                continue
+            record = read_record(row)
+            if record.is_intact:  # it has changed since the head was read
+                yield listed_record(record)
+            elif record.session_id in self._bad_records:
+                yield listed_record(record._replace(head=self._heads[record.session_id]))
 
     def forget(self, session_id: str) -> None:
-        with self._failures():
+        with self._failures:
             head = self._heads.get(session_id)
             if head is None:
                 return
             freed = head._replace(freed_seq=head.last_seq)
-            with transaction(self._writer):
+            with Transaction(self._writer):
                 self._writer.execute(
                     "UPDATE sessions SET freed_seq = ?, checksum = ? WHERE id = ?",
                     (freed.freed_seq, freed.checksum, freed.id),
@@ -287,7 +297,7 @@ class _SqliteLog:
     def tidy(self) -> bool:
         if not self.is_untidy:
             return False  # the usual case
-        with self._failures():
+        with self._failures:
             if self._unswept and not self.is_compacting:
                 self._sweep()
             elif self._has_unsealed and not self.is_compacting:
@@ -335,15 +345,15 @@ class _SqliteLog:
     def _load(self) -> None:
         """Read the state from the file, never from a previous opening."""
         self._heads, self._damages, self._bad_records = {}, {}, set()
-        last_id = 0
-        for row in self._writer.execute(RECORDS).fetchall():
+        for row in self._writer.execute(RECORDS):
+            head = intact_head(row)
+            if head is not None:
+                self._heads[session_of(row[1])] = head
+                continue
             record = read_record(row)
-            last_id = max(last_id, record.head.id)
-            if record.is_intact:
-                self._heads[record.session_id] = record.head
-            elif record.session_id not in self._heads:
+            if record.session_id not in self._heads:
                 self._add_bad_record(record.session_id, record.head)
-        self._next_id = last_id + 1
+        self._next_id = next_number(self._writer)
         self._unswept = self._writer.execute(_UNSWEPT).fetchall()
         self._broken = None
         self._begin_epoch()
@@ -375,7 +385,7 @@ class _SqliteLog:
                 extra = {"reason": why, "epoch": epoch}
                 logger.info("the log may have gone back; its readers start over", extra=extra)
         self.epoch = LogEpoch(epoch, is_first=number == 1)
-        self._mark.begin(epoch, number, {head.id: head.slot for head in self._heads.values()})
+        self._mark.begin(epoch, number, ((head.id, head.slot) for head in self._heads.values()))
         for damage in self._recorded_losses():
             self._damaged(damage)
 
@@ -383,29 +393,19 @@ class _SqliteLog:
         """Return what the mark has and the log does not."""
         if reading.epoch != epoch and not is_empty:
             return []  # a mark of another log
-        by_id = {head.id: (name, head) for name, head in self._heads.items()}
+        slots = dict(reading.slots)
         lost: list[Damage] = []
-        for id_, slot in reading.slots.items():
-            session_id, head = by_id.get(id_, (None, None))
-            if head is not None and head.name != slot.name:
-                continue  # its record is damaged, which was found already
-            stored = 0 if head is None else head.last_seq
-            if stored < slot.last_seq:
-                reason = "they were stored and are missing"
-                lost.append(
-                    Damage(
-                        session_id=session_id,
-                        first_seq=stored + 1,
-                        last_seq=slot.last_seq,
-                        reason=reason,
-                        is_lost=True,
-                    )
-                )
+        for session_id, head in self._heads.items():
+            slot = slots.pop(head.id, None)
+            # With another name its record is damaged, which was found already.
+            if slot is not None and head.last_seq < slot.last_seq and head.name == slot.name:
+                lost.append(missing(session_id, head.last_seq + 1, slot.last_seq))
+        lost += [missing(None, 1, slot.last_seq) for slot in slots.values() if slot.last_seq > 0]
         return lost
 
     def _store_epoch(self, epoch: str, number: int, lost: Sequence[Damage]) -> None:
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        with transaction(self._writer):
+        with Transaction(self._writer):
             self._writer.execute(
                 "INSERT INTO log VALUES (1, ?, ?, 1, 0)"
                 " ON CONFLICT (id) DO UPDATE SET epoch = excluded.epoch, number = excluded.number",
@@ -430,41 +430,57 @@ class _SqliteLog:
             "SELECT session_id, first_seq, last_seq, found_at FROM losses ORDER BY id"
         ).fetchall()
         return [
-            Damage(
-                session_id=None if column is None else session_of(column),
-                first_seq=first_seq,
-                last_seq=last_seq,
-                reason=f"they were stored and are missing, found {found_at}",
-                is_lost=True,
-            )
-            for column, first_seq, last_seq, found_at in rows
+            missing(None if column is None else session_of(column), first, last, f", found {at}")
+            for column, first, last, at in rows
         ]
 
     def _store(self, group: Group) -> None:
         heads: dict[str, Head] = {}
-        next_id, sessions = self._next_id, []
-        with transaction(self._writer):
+        with Transaction(self._writer):
+            advanced, next_id = [], self._next_id
             for session_id, last_seq in group.last_seqs.items():
                 head = self._heads.get(session_id)
-                if head is None:
-                    head = Head(next_id, 0, 0, name_checksum(session_id), 0)
-                    next_id += 1
-                meta = self._encoded(group.metas.get(session_id), head.id)
-                meta_sum = head.meta if meta is None else meta_checksum(meta)
-                head = Head(head.id, last_seq, head.freed_seq, head.name, meta_sum)
+                if head is None or session_id in group.metas:
+                    meta = group.metas.get(session_id)
+                    head = self._write_record(session_id, head, next_id, meta, last_seq)
+                    next_id = max(next_id, head.id + 1)
+                else:  # the usual case
+                    head = Head(head.id, last_seq, head.freed_seq, head.name, head.meta)
+                    advanced.append((last_seq, head.checksum, head.id))
                 heads[session_id] = head
-                sessions.append((head.id, column_of(session_id), meta, last_seq, head.checksum))
+            if advanced:
+                self._advance(advanced, heads)
             rows = [
                 (head.id, last_seq, count, data, run_checksum(head.name, last_seq, count, data))
                 for session_id, last_seq, count, data in rows_of(group.runs)
                 for head in (heads[session_id],)
             ]
-            self._writer.executemany(_UPSERT, sessions)
             self._writer.executemany(_INSERT, rows)
         self._heads |= heads
         self._next_id = next_id
-        self._wal_bytes += _COMMIT_BYTES + sum(len(row[3]) for row in rows)
+        self._wal_bytes += _COMMIT_BYTES + sum([len(row[3]) for row in rows])
         self._mark.note([(head.id, head.slot) for head in heads.values()])
+
+    def _advance(self, advanced: list[tuple[int, int, int]], heads: dict[str, Head]) -> None:
+        if self._writer.executemany(_ADVANCE, advanced).rowcount == len(advanced):
+            return
+        # A record is gone. Its events are stored; without its meta its checksum will be wrong.
+        for session_id, head in heads.items():
+            record = (head.id, column_of(session_id), None, head.last_seq, head.checksum)
+            self._writer.execute(_UPSERT, record)
+
+    def _write_record(
+        self, session_id: str, head: Head | None, next_id: int, meta: SessionMeta | None, seq: int
+    ) -> Head:
+        """Write the record of a session that is new or has a new meta."""
+        if head is None:
+            head = Head(next_id, 0, 0, name_checksum(session_id), 0)
+        line = self._encoded(meta, head.id)
+        meta_sum = head.meta if line is None else meta_checksum(line)
+        head = Head(head.id, seq, head.freed_seq, head.name, meta_sum)
+        record = (head.id, column_of(session_id), line, seq, head.checksum)
+        self._writer.execute(_UPSERT, record)
+        return head
 
     def _encoded(self, meta: SessionMeta | None, id_: int) -> bytes | None:
         if meta is None:
@@ -481,7 +497,7 @@ class _SqliteLog:
 
     def _sweep(self) -> None:
         id_, freed_seq = self._unswept[0]
-        with transaction(self._writer):
+        with Transaction(self._writer):
             swept = self._writer.execute(_SWEEP, (id_, freed_seq, _SWEEP_ROWS)).rowcount
         self._wal_bytes += swept * 2 * 8_192  # the pages of a small row; a large one has more
         if swept < _SWEEP_ROWS:
@@ -501,7 +517,7 @@ class _SqliteLog:
         query = (unsealed.start, unsealed.stop - 1, _SEAL_ROWS)
         rows = self._writer.execute(_UNSEALED, query).fetchall()
         done = rows[-1][0] + 1 if len(rows) == _SEAL_ROWS else unsealed.stop
-        with transaction(self._writer):
+        with Transaction(self._writer):
             for id_, session, last_seq, count, data in rows:
                 is_whole = count == 1 or data.count(b"\n") == count - 1
                 checksum = run_checksum(names.get(session, 0), last_seq, count, data)
@@ -514,23 +530,38 @@ class _SqliteLog:
         # After the commit: a reader takes the range before it queries, so it misses no row.
         self._unsealed = range(done, unsealed.stop)
 
-    @contextmanager
-    def _failures(self) -> Iterator[None]:
-        """Convert errors of SQLite to `StorageFailed`."""
-        try:
-            yield
-        except OSError as error:  # of a compaction
+    def fail(self, error: BaseException) -> None:
+        """Raise an error of SQLite or of a file as `StorageFailed`."""
+        if isinstance(error, OSError):  # of a compaction
             remedy = "check the disk; the log is as it was"
             raise StorageFailed(self.path, error.strerror or str(error), remedy) from error
-        except UnicodeDecodeError as error:
+        if isinstance(error, UnicodeDecodeError):
             remedy = f"stop the hub and save what is intact: {REPAIR}"
             raise StorageFailed(self.path, "it is damaged", remedy, is_final=True) from error
-        except sqlite3.Error as error:
+        if isinstance(error, sqlite3.Error):
             failure = _explain(self.path, error)
             if getattr(error, "sqlite_errorcode", None) in _NOT_SYNCED:
                 # The kernel drops what it failed to sync: a second fsync would report success.
                 self._broken = failure.again()
             raise failure from error
+
+
+class _Failures:
+    """Converts errors to `StorageFailed`; a class, because it is entered for every commit."""
+
+    __slots__ = ("_log",)
+
+    def __init__(self, log: _SqliteLog) -> None:
+        self._log = log
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: object
+    ) -> None:
+        if error is not None:
+            self._log.fail(error)
 
 
 def _explain(path: Path, error: sqlite3.Error) -> StorageFailed:

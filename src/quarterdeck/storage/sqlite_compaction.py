@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from quarterdeck.storage.sqlite_schema import connect_reader, transaction
+from quarterdeck.storage.sqlite_schema import Transaction, connect_reader
 
 END: Final = ".compact"
 _TABLES: Final = ("sessions", "log", "losses")
@@ -54,7 +54,7 @@ def write_copy(path: Path) -> None:
 
 def catch_up(path: Path) -> int:
     """Add to the copy what was committed since; return how many rows that was."""
-    with closing(_open_copy(path)) as copy, transaction(copy):
+    with closing(_open_copy(path)) as copy, Transaction(copy):
         (behind,) = copy.execute(_BEHIND).fetchone()
         copy.execute(
             "INSERT INTO events SELECT * FROM old.events"

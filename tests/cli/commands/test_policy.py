@@ -54,7 +54,7 @@ def checked(
             "git diff --output=x",
             "ask",
             None,
-            "No rule matches. A pattern has to spell: --output.",
+            "No rule matches. A pattern has to spell out: --output.",
         ),
     ],
 )
@@ -125,8 +125,8 @@ def test_each_line_of_standard_input_gets_its_answer_in_order(
     ("arguments", "sentence"),
     [
         (["policy"], "policy needs an action"),
-        (["policy", "check"], "give a command or --stdin"),
-        (["policy", "check", "--stdin", "ls"], "give a command or --stdin"),
+        (["policy", "check"], "pass either a command or --stdin"),
+        (["policy", "check", "--stdin", "ls"], "pass either a command or --stdin"),
         (["policy", "check", "--config", "/missing.toml", "ls"], "does not exist"),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from quarterdeck.host.log import repair
-from quarterdeck.host.log.repair import ToolCallRepair
+from quarterdeck.host.log.repair import LARGE_BYTES, REMEMBERED, REMEMBERED_BYTES, ToolCallRepair
 from quarterdeck.protocol import (
     Normalized,
     SessionState,
@@ -324,3 +324,42 @@ def test_after_every_event_states_show_what_is_known(steps: list[Normalized]) ->
                 known[call_id] = updated(old, step.payload)
         state = fold(events, state)
         assert corrections(state.tool_calls[call_id], known[call_id]) == {}
+
+
+def announce(calls: ToolCallRepair, call_id: str, size: int) -> None:
+    sent = Normalized("tool-call", {"toolCallId": call_id, "title": "x" * size})
+    calls.repaired(sent)
+    calls.measure(call_id, size)
+
+
+@given(st.lists(st.tuples(st.integers(0, 150), st.integers(0, REMEMBERED_BYTES * 2)), max_size=60))
+def test_what_is_remembered_of_calls_is_bounded_by_bytes(sent: list[tuple[int, int]]) -> None:
+    calls, sizes = ToolCallRepair(), dict[str, int]()
+    for number, size in sent:
+        announce(calls, f"c{number}", size)
+        sizes[f"c{number}"] = max(size, sizes.get(f"c{number}", 0))
+        assert calls.remembered[-1] == f"c{number}"  # the newest is always known
+        older = sum(sizes[each] for each in calls.remembered[:-1] if sizes[each] >= LARGE_BYTES)
+        assert older <= REMEMBERED_BYTES
+        assert len(calls.remembered) <= REMEMBERED
+        sizes = {each: sizes[each] for each in calls.remembered}
+
+
+def test_of_a_closed_session_only_the_ids_of_calls_are_kept() -> None:
+    calls = ToolCallRepair()
+    announce(calls, "c", 50_000)
+    calls.release()
+    assert not calls.remembered
+    sent = update(status="completed")
+    assert calls.repaired(sent) == (sent,)  # it was announced: no second announcement
+    announce(calls, "d", REMEMBERED_BYTES)
+    assert calls.remembered[-1] == "d"
+
+
+@pytest.mark.parametrize("call_id", [None, 7, ["c"], {"c": 1}])
+def test_an_event_without_a_proper_id_is_not_counted(call_id: Any) -> None:
+    calls = ToolCallRepair()
+    sent = Normalized("tool-call", {"toolCallId": call_id, "title": "x"})
+    assert calls.repaired(sent) == (sent,)
+    calls.measure(call_id, REMEMBERED_BYTES)
+    assert calls.remembered == ()

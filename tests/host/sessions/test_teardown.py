@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from quarterdeck.errors import AcpError, StorageFailed
+from quarterdeck.host.sessions.session import HostSession
 from quarterdeck.storage import MemoryStorage, SessionMeta, Stored
 from tests.host.faults.kit import FailingStorage
 from tests.host.test_host import ASK, Seen, agent, running
@@ -176,3 +177,17 @@ async def test_permissions_are_listed_with_how_they_ended_and_those_that_wait_la
                     last = [e.payload for e in host_seen.events if e.type == "permission-updated"]
                     assert last[-1]["toolCall"] == listed[-1].tool_call
                     await host.cancel(session.session_id)
+
+
+async def test_a_closed_session_keeps_nothing_of_its_tool_calls(tmp_path: Path) -> None:
+    call = {"tool": "c", "title": "Edit", "kind": "edit"}
+    ended = {"finish": "c", "diff": {"path": "a.py", "old": "a", "new": "b" * 100_000}}
+    async with running(MemoryStorage()) as host:
+        spawned = await host.spawn_agent(agent(call, ended))
+        created = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
+        await host.prompt(created.session_id, "go")
+        known: dict[str, HostSession] = vars(host)["_sessions"].known
+        calls = known[created.session_id].tool_calls
+        assert len(calls.remembered) == 1
+        await host.close_session(created.session_id)
+        assert len(calls.remembered) == 0

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from quarterdeck.errors import LogDamaged, StorageFailed
 from quarterdeck.host.log.journal import Journal
+from quarterdeck.host.log.repair import mark
 from quarterdeck.host.log.stream import Stream
 from quarterdeck.host.sessions.session import HostSession
 from quarterdeck.jsontext import UNWRITABLE, encode_json
@@ -47,6 +48,7 @@ _Draft = tuple[str, dict[str, Any], str | None, dict[str, Any] | None]
 
 
 _STOPPED: Final = ("closed", "disconnected", "deleted")  # a session in one of these gets no events
+_ENDED: Final = ("closed", "deleted")
 
 
 class _HostEvents:
@@ -144,8 +146,25 @@ class Emitter:
         self.journal.commit_and_publish()
         return session.stream.last_seq if session.stream.last_seq > before else None
 
-    def enqueue(self, session: HostSession, normalized: Normalized) -> None:
-        """Number, encode and queue a session's event.
+    def setting_event(
+        self,
+        session: HostSession,
+        kind: str,
+        payload: dict[str, Any],
+        extensions: dict[str, Any] | None = None,
+    ) -> None:
+        """Queue, commit and publish a change of a session's settings, with what completes it."""
+        with self.journal.batch():
+            for event in session.settings.repaired(Normalized(kind, payload, extensions)):
+                self.enqueue(session, event)
+
+    def close_tool_calls(self, session: HostSession, reason: str) -> None:
+        """Queue the ends of the tool calls that a turn leaves open; it ends in the next event."""
+        for event in session.tool_calls.close_open(reason):
+            self.enqueue(session, event)
+
+    def enqueue(self, session: HostSession, normalized: Normalized) -> int:
+        """Number, encode and queue a session's event; return its size in bytes.
 
         It is committed and published by the next `Journal.commit_and_publish`: for an agent's
         updates at the end of the read that delivered them.
@@ -163,9 +182,10 @@ class Emitter:
             data = encode_event(event)
         except UNWRITABLE as error:
             self._report_unwritable(event, error)
-            return
+            return 0
         stream.number(seq, data)
         self.journal.enqueue((Stored(session.id, seq, data), stream, event))
+        return len(data)
 
     def _report_unwritable(self, event: Event, error: Exception) -> None:
         self.diagnostic(
@@ -189,6 +209,8 @@ class Emitter:
             self.session_updated(session)
         if status in _STOPPED:
             session.stream.release_tail()
+        if status in _ENDED:
+            session.release_tool_calls()
 
     def session_updated(self, session: HostSession) -> None:
         """Publish a session's snapshot on the host's stream."""
@@ -223,6 +245,14 @@ class Emitter:
             facts = {"type": "diagnostic"}
             payload = _diagnostic("error", "event/unserializable", reason, session_id, facts)
         self.host_event("diagnostic", payload, agent_id)
+
+    def dropped(self, agent_id: str, code: str, message: str, facts: dict[str, Any]) -> None:
+        """Publish that something of an agent was dropped; marked as ours: acpjs does not."""
+        session_id = facts.get("sessionId")
+        payload = _diagnostic("warn", code, message, session_id, facts)
+        if not _is_writable(payload):
+            payload = _diagnostic("warn", code, repr(message), None, None)
+        self.host_event("diagnostic", payload, agent_id, extensions=mark("reported by this host"))
 
     def host_extension(
         self, kind: str, payload: dict[str, Any], extensions: dict[str, Any]

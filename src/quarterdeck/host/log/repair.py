@@ -18,6 +18,8 @@ of our log sees the same call, whichever column it uses.
                                                       second announcement would have erased
     an update that empties or reopens what must stay  a `tool-call-update` after it, with that
     a permission request with more than was known     a `tool-call-update` before it, with that
+    the end of a turn with open calls                 a `tool-call-update` before it for each, with
+                                                      the status `failed`, marked as `closed`
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ from quarterdeck.protocol.tool_calls import (
     announced,
     corrections,
     documented_announcement,
+    documented_chunk,
     documented_update,
+    extended,
     is_open,
     is_regular,
     is_turn_boundary,
@@ -41,9 +45,14 @@ from quarterdeck.protocol.tool_calls import (
 )
 
 REMEMBERED: Final = 100  # calls whose fields are kept to restore them
+REMEMBERED_BYTES: Final = 1 << 20  # about, that large ones among them take
+LARGE_BYTES: Final = 4_096  # from which a call is counted
 KNOWN: Final = 10_000  # calls that are known by id; with more, a missing call is no longer added
 TOOL_CALL_TYPES: Final = frozenset({"tool-call", "tool-call-update"})
 _SENT_BEFORE: Final = "the agent had sent this before"
+_LEFT_OPEN: Final = "the turn ended and the agent had left this call open"
+_ENDS: Final = frozenset({"disconnected", "closed", "deleted", "restart"})
+_CANCELLED: Final = "cancelled"
 _SENT_IN_REQUEST: Final = "the agent sent this in its permission request"
 
 
@@ -66,7 +75,7 @@ class _Call:
     and the fields can be collected. Folding each by both columns took a fifth of the host's time.
     """
 
-    __slots__ = ("_first", "_folded", "_more", "_turn", "is_final")
+    __slots__ = ("_first", "_folded", "_more", "_turn", "is_final", "size")
 
     def __init__(self, first: Mapping[str, Any], turn: int) -> None:
         """`first` is the announcement of a call that inherits nothing."""
@@ -74,6 +83,8 @@ class _Call:
         self._folded: tuple[ToolCallState, ToolCallFacts] | None = None
         self._more: dict[str, Any] = {}
         self.is_final = first.get("status") in FINAL_STATUSES
+        self.size = 0
+        """The bytes of its largest event, if that is large: later fields replace earlier ones."""
 
     @classmethod
     def folded(cls, documented: ToolCallState, known: ToolCallFacts) -> _Call:
@@ -113,27 +124,69 @@ class ToolCallRepair:
         self._ids: set[str] = set()
         self._knows_all = True
         self._calls: OrderedDict[str, _Call] = OrderedDict()
+        self._bytes = 0  # of the large ones
         self._turn = 0
+        self.in_background: frozenset[str] = frozenset()
+        """Calls that the agent reported as running on after its turn."""
 
     def forget(self) -> None:
         """Start over: the session was reset."""
         self._ids.clear()
         self._knows_all = True
+        self.release()
+
+    def release(self) -> None:
+        """Keep only the ids of calls: the session was closed. What comes later is not corrected."""
         self._calls.clear()
+        self._bytes = 0
+
+    @property
+    def remembered(self) -> Sequence[str]:
+        """The ids of the calls whose fields are kept, the oldest first."""
+        return tuple(self._calls)
+
+    def measure(self, call_id: Any, size: int) -> None:
+        """Count the bytes of an event of a call; large calls are forgotten before small ones."""
+        if size < LARGE_BYTES or not isinstance(call_id, str):
+            return
+        call = self._calls.get(call_id)
+        if call is None or call.size >= size:
+            return
+        self._bytes += size - call.size
+        call.size = size
+        self._drop_old()
+
+    def _drop_old(self) -> None:
+        calls = self._calls
+        while len(calls) > REMEMBERED or (self._bytes > REMEMBERED_BYTES and len(calls) > 1):
+            self._bytes -= calls.popitem(last=False)[1].size
 
     def next_turn(self) -> None:
         """Begin or end a turn: later calls inherit nothing from earlier ones."""
         self._turn += 1
 
-    def learn(self, normalized: Normalized) -> None:
-        """Learn from a stored event, which needs no repair."""
+    def learn(self, normalized: Normalized, size: int = 0) -> None:
+        """Learn from a stored event of so many bytes, which needs no repair."""
         payload = normalized.payload
         if normalized.type in TOOL_CALL_TYPES:
             call_id = payload.get("toolCallId")
             if isinstance(call_id, str):
                 self._fold(call_id, normalized)
+                self.measure(call_id, size)
+        elif normalized.type == "tool-call-content-chunk":
+            self._extend(payload, size)
         elif is_turn_boundary(normalized.type, payload):
             self.next_turn()
+
+    def _extend(self, payload: Mapping[str, Any], size: int = 0) -> None:
+        """Append an element of so many bytes to the content of a call."""
+        call_id = payload.get("toolCallId")
+        old = self._calls.get(call_id) if isinstance(call_id, str) else None
+        if old is not None and isinstance(call_id, str):
+            documented, known = old.columns
+            grown = documented_chunk(documented, payload), extended(known, payload)
+            self._remember(call_id, _Call.folded(*grown))
+            self.measure(call_id, old.size + size)
 
     def repaired(self, normalized: Normalized) -> Sequence[Normalized]:
         """Return the events for an agent's update, including those that have to be added."""
@@ -144,7 +197,7 @@ class ToolCallRepair:
         is_announcement = normalized.type == "tool-call"
         if not is_announcement and self._is_added(call_id, payload):
             return (normalized,)
-        is_forgotten = call_id not in self._calls and self._has_been(call_id)
+        is_forgotten = call_id not in self._calls and self.has_been(call_id)
         before: tuple[Normalized, ...] = ()
         if not is_announcement and not is_forgotten and call_id not in self._calls:
             before = (announcement(payload),)
@@ -180,7 +233,7 @@ class ToolCallRepair:
         if not isinstance(call_id, str):
             return RequestedCall(requested(None, tool_call, self._turn), ())
         call = self._calls.get(call_id)
-        if call is None and self._has_been(call_id):
+        if call is None and self.has_been(call_id):
             facts = requested(None, tool_call, self._turn)
             self._remember(call_id, _Call.folded(documented_announcement(tool_call), facts))
             return RequestedCall(facts, ())
@@ -207,7 +260,25 @@ class ToolCallRepair:
         known = [call.known for call_id, call in self._calls.items() if call_id != but]
         return tuple(facts for facts in known if is_open(facts, self._turn))
 
-    def _has_been(self, call_id: str) -> bool:
+    def close_open(self, reason: str) -> Sequence[Normalized]:
+        """Return the updates that end the calls which this turn leaves open.
+
+        `reason` is why the turn has ended: its stop reason, or what ended it instead. An agent may
+        still send how such a call ended: an end replaces an end.
+        """
+        closed: list[Normalized] = []
+        for facts in self.open_calls():
+            is_running_on = facts.id in self.in_background and reason not in _ENDS
+            if facts.status == _CANCELLED or is_running_on:
+                continue  # newer agents end a call so, or let it run on after the turn
+            extensions = mark(_LEFT_OPEN)
+            extensions["quarterdeck"]["closed"] = reason
+            payload = {"toolCallId": facts.id, "status": "failed"}
+            closed.append(Normalized("tool-call-update", payload, extensions))
+            self._fold(facts.id, closed[-1])
+        return closed
+
+    def has_been(self, call_id: str) -> bool:
         """Return whether the log may have a call of this id."""
         return call_id in self._ids or not self._knows_all
 
@@ -232,13 +303,14 @@ class ToolCallRepair:
         return call
 
     def _remember(self, call_id: str, call: _Call) -> None:
-        is_new = call_id not in self._calls
+        old = self._calls.get(call_id)
         self._calls[call_id] = call
-        if not is_new:
+        if old is not None:
+            call.size = old.size
             self._calls.move_to_end(call_id)
             return
-        if len(self._calls) > REMEMBERED:
-            self._calls.popitem(last=False)
+        if len(self._calls) > REMEMBERED or self._bytes > REMEMBERED_BYTES:
+            self._drop_old()
         if len(self._ids) < KNOWN:
             self._ids.add(call_id)
         elif call_id not in self._ids:

@@ -29,17 +29,24 @@ from quarterdeck.protocol import (
     ConfigOptionsUpdateEvent,
     CurrentModeUpdateEvent,
     Event,
+    ForegroundEvent,
     HostEvent,
+    MessageUpdateEvent,
     Normalized,
     PermissionRequestCreatedEvent,
     PermissionRequestResolvedEvent,
     PlanEvent,
+    PlanRemovedEvent,
+    PlanUpdateEvent,
     PromptFinishedEvent,
     SessionConfigInitEvent,
+    SessionEvent,
     SessionInfoUpdateEvent,
     SessionResetEvent,
     SessionStatusChangeEvent,
     TerminalOutputEvent,
+    TerminalUpdateEvent,
+    ToolCallContentChunkEvent,
     ToolCallEvent,
     ToolCallUpdateEvent,
     UnknownEvent,
@@ -99,9 +106,11 @@ class StoredSessions:
             limit = next_limit(page)
             after += len(page)  # more, if some were deleted: then the last event has the number
             relevant = [data for data in page[:-1] if not data.startswith(_CHUNKS)]
-            for event in decode_stored([*relevant, page[-1]]):
+            relevant.append(page[-1])
+            # Events that cannot be read are left out; the sizes of the others are not exact then.
+            for data, event in zip(relevant, decode_stored(relevant), strict=False):
                 after = max(after, event.seq)
-                status = _fold(session, event, pending, status)
+                status = _fold(session, event, pending, status, len(data))
         return pending, status
 
     def supersede(self, session: HostSession, pending: _Pending) -> None:
@@ -194,6 +203,8 @@ class SessionRecovery:
             status="disconnected",
             title=meta.title,
             updated_at=meta.updated_at,
+            parent_id=meta.parent_session_id,
+            can_cancel=meta.parent_session_id is None,
         )
         self._sessions.known[session.id] = session
         self._unsettled.add(session.id)
@@ -212,6 +223,7 @@ class SessionRecovery:
             return  # another reader settled it meanwhile
         self._unsettled.discard(session.id)
         self._stored.supersede(session, pending)
+        self._emitter.close_tool_calls(session, "restart")
         if status != "disconnected" and session.status == "disconnected":
             payload = {"status": "disconnected"}
             self._emitter.session_event(session, "session-status-change", payload)
@@ -222,6 +234,8 @@ class SessionRecovery:
         for session in self._sessions.of_agent(agent.id):
             if session.status != "disconnected" or not session.stream.last_seq:
                 continue
+            if session.parent_id is not None:
+                continue  # a sub-agent is opened by its parent
             if not agent.can("resume"):
                 self._skip(agent, session, "agent does not support session/resume")
                 continue
@@ -240,8 +254,10 @@ class SessionRecovery:
         )
 
 
-def _fold(session: HostSession, event: Event, pending: _Pending, status: str | None) -> str | None:
-    """Apply one stored event; return the last status so far."""
+def _fold(
+    session: HostSession, event: Event, pending: _Pending, status: str | None, size: int
+) -> str | None:
+    """Apply one stored event of so many bytes; return the last status so far."""
     known = any_event(event)
     match known:
         case PermissionRequestCreatedEvent():
@@ -253,32 +269,46 @@ def _fold(session: HostSession, event: Event, pending: _Pending, status: str | N
             return str(event.payload.get("status"))
         case SessionResetEvent():
             session.tool_calls.forget()
+            session.settings.forget()
             pending.clear()
-        case ToolCallEvent() | ToolCallUpdateEvent() | PromptFinishedEvent():
-            session.tool_calls.learn(Normalized(event.type, event.payload))
+        case (
+            ToolCallEvent()
+            | ToolCallUpdateEvent()
+            | ToolCallContentChunkEvent()
+            | PromptFinishedEvent()
+        ):
+            session.tool_calls.learn(Normalized(event.type, event.payload), size)
         case UnrecognizedUpdateEvent():
             if "quarterdeck" in (event.extensions or {}):  # an agent may send any update
                 _fold_elicitation(event.payload, pending)
-        case (
-            UserMessageChunkEvent()
-            | AgentMessageChunkEvent()
-            | AgentThoughtChunkEvent()
-            | PlanEvent()
-            | AvailableCommandsUpdateEvent()
-            | CurrentModeUpdateEvent()
-            | SessionConfigInitEvent()
-            | ConfigOptionsUpdateEvent()
-            | SessionInfoUpdateEvent()
-            | UsageUpdateEvent()
-            | ApprovalMismatchEvent()
-            | TerminalOutputEvent()
-            | HostEvent()
-            | UnknownEvent()
-        ):
-            pass  # leaves nothing open
+        case CurrentModeUpdateEvent() | SessionConfigInitEvent() | ConfigOptionsUpdateEvent():
+            session.settings.learn(event.type, event.payload)
+        case SessionEvent() | HostEvent() | UnknownEvent():
+            _leave(known)
         case _:
             assert_never(known)
     return status
+
+
+def _leave(
+    _event: UserMessageChunkEvent
+    | AgentMessageChunkEvent
+    | AgentThoughtChunkEvent
+    | PlanEvent
+    | AvailableCommandsUpdateEvent
+    | SessionInfoUpdateEvent
+    | UsageUpdateEvent
+    | ApprovalMismatchEvent
+    | TerminalOutputEvent
+    | TerminalUpdateEvent
+    | MessageUpdateEvent
+    | ForegroundEvent
+    | PlanUpdateEvent
+    | PlanRemovedEvent
+    | HostEvent
+    | UnknownEvent,
+) -> None:
+    """Do nothing: such an event leaves nothing open."""
 
 
 def _fold_elicitation(payload: dict[str, Any], pending: _Pending) -> None:

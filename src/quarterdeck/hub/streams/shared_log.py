@@ -19,7 +19,6 @@ from __future__ import annotations
 import logging
 import secrets
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, Final, Self
@@ -29,10 +28,11 @@ import msgspec
 from typing_extensions import override
 
 from quarterdeck.errors import JsonInvalid
+from quarterdeck.hub.view_cache import ViewBudget
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.protocol import to_json
 from quarterdeck.runner import LogSource, PermissionView, RunnerApi
-from quarterdeck.storage import LogEpoch
+from quarterdeck.storage import MOST_PAGE_BYTES, LogEpoch
 
 logger = logging.getLogger(__name__)
 
@@ -148,14 +148,23 @@ BLOCK: Final = 128  # events; about 40 KB of an ordinary session, and as much is
 RING_EVENTS: Final = 8192  # that are kept, or two runs if they are longer: a commit can be large
 NEAR_EVENTS: Final = 1024  # behind the head, that are soon caught up with
 RING_BYTES: Final = 4 << 20
-BLOCKS_BYTES: Final = 2 << 20  # of one log, while it has subscribers
+RINGS_BYTES: Final = 64 << 20  # of all rings; with many logs each has less, `LEAST_RING` at least
+LEAST_RING: Final = 128 << 10
+BLOCKS_BYTES: Final = 16 << 20  # of the blocks of all logs, while they have subscribers
+PIECE_BYTES: Final = 1 << 20  # of large events that are on their way to one subscriber, about
 _CUTS: Final = 32  # runs of the ring that are kept until the next event
 
 
 class SharedLog:
     """The log of a session, or of the host, while it has subscribers; a `RunSubscriber` of it."""
 
-    def __init__(self, source: LogSource, session_id: str | None, prefix: bytes = b"") -> None:
+    def __init__(
+        self,
+        source: LogSource,
+        session_id: str | None,
+        prefix: bytes = b"",
+        shared: SharedBytes | None = None,
+    ) -> None:
         self.session_id = session_id
         self.head = source.head
         self.has_ended = source.has_ended
@@ -166,8 +175,11 @@ class SharedLog:
         self._ring_from = self.head + 1
         self._ring_bytes = 0
         self._cuts: dict[int, EncodedRun] = {}
-        self._blocks: OrderedDict[int, EncodedRun] = OrderedDict()
-        self._blocks_bytes = 0
+        self._blocks: dict[int, EncodedRun] = {}
+        self._shared = SharedBytes() if shared is None else shared
+        self._shared.logs += 1
+        self._step = BLOCK
+        """How many events are read at a time: fewer than a block, if they are large."""
         self._reading = anyio.Lock()
         self._wakers: dict[object, Callable[[], None]] = {}
         self._unsubscribe = source.subscribe(self)
@@ -182,6 +194,10 @@ class SharedLog:
 
     def close(self) -> None:
         self._unsubscribe()
+        self._shared.logs -= 1
+        for number in tuple(self._blocks):
+            self._shared.blocks.release((self, number))
+        self._blocks.clear()
 
     @property
     def epoch(self) -> str:
@@ -219,9 +235,7 @@ class SharedLog:
         block = self._blocks.get(number)
         if block is None:
             async with self._reading:
-                block = self._blocks.get(number) or await self._read(number)
-        else:
-            self._blocks.move_to_end(number)
+                block = self._blocks.get(number) or await self._read(number, cursor)
         return block.after(cursor)
 
     # ---- called in the step that publishes (`RunSubscriber`) --------------------------------
@@ -232,8 +246,9 @@ class SharedLog:
         self.head = last_seq
         self._cuts.clear()
         kept = max(RING_EVENTS, 2 * len(encoded))
-        if len(self._ring) > 2 * kept or self._ring_bytes > RING_BYTES:
-            self._trim(kept)
+        most = self._shared.ring_bytes
+        if len(self._ring) > 2 * kept or self._ring_bytes > most:
+            self._trim(kept, most)
         self._wake()
 
     def on_ended(self) -> None:
@@ -244,11 +259,11 @@ class SharedLog:
         for wake in tuple(self._wakers.values()):
             wake()
 
-    def _trim(self, kept: int) -> None:
+    def _trim(self, kept: int, most: int) -> None:
         """Forget all but the newest, and of those the older half if they are large."""
         dropped = max(0, len(self._ring) - kept)
         size = self._ring_bytes - sum(map(len, self._ring[:dropped]))
-        while size > RING_BYTES // 2 and dropped < len(self._ring):
+        while size > most // 2 and dropped < len(self._ring):
             size -= len(self._ring[dropped])
             dropped += 1
         del self._ring[:dropped]
@@ -261,21 +276,59 @@ class SharedLog:
         events = self._ring[start : start + last - cursor]
         return EncodedRun(range(cursor + 1, last + 1), events, last, self.prefix)
 
-    async def _read(self, number: int) -> EncodedRun:
+    async def _read(self, number: int, cursor: int) -> EncodedRun:
+        if self._step < BLOCK:
+            return await self._read_piece(cursor)
         after = number * BLOCK
         last = min(self.head, after + BLOCK)
         page = await self._source.read(after, last - after)
         block = stored_run(page, last, self.prefix)
-        if last == after + BLOCK and block.size <= BLOCKS_BYTES:
+        self._step = _step(page)
+        if block.size >= MOST_PAGE_BYTES:  # the page may have ended before the block
+            last = block.numbers[-1]
+            if last <= cursor:
+                return await self._read_piece(cursor)
+            return block.up_to(last)
+        if last == after + BLOCK and self._step == BLOCK:
             self._keep(number, block)
         return block
 
+    async def _read_piece(self, cursor: int) -> EncodedRun:
+        """Read a few large events after a cursor, for one subscriber."""
+        page = await self._source.read(cursor, min(self._step, self.head - cursor))
+        self._step = _step(page)
+        if page:
+            last = _read_slowly(page[-1]) or cursor + len(page)
+        else:
+            last = (cursor // BLOCK + 1) * BLOCK  # its events were deleted
+        return stored_run(page, min(self.head, max(last, cursor + 1)), self.prefix)
+
     def _keep(self, number: int, block: EncodedRun) -> None:
         self._blocks[number] = block
-        self._blocks_bytes += block.size
-        while self._blocks_bytes > BLOCKS_BYTES:
-            _, oldest = self._blocks.popitem(last=False)
-            self._blocks_bytes -= oldest.size
+
+        def drop() -> None:
+            self._blocks.pop(number, None)
+
+        self._shared.blocks.hold((self, number), 2 * block.size, drop)  # as events, and as SSE
+
+
+def _step(page: Sequence[bytes]) -> int:
+    """Return how many events to read next, if they are as large as those of a page."""
+    return max(1, min(BLOCK, len(page) * PIECE_BYTES // max(1, sum(map(len, page)))))
+
+
+class SharedBytes:
+    """What all logs with subscribers keep in memory, bounded by bytes."""
+
+    def __init__(self) -> None:
+        self.logs = 0
+        """That have a ring."""
+        self.blocks = ViewBudget(BLOCKS_BYTES)
+
+    @property
+    def ring_bytes(self) -> int:
+        """What one ring may have."""
+        return max(LEAST_RING, min(RING_BYTES, RINGS_BYTES // max(1, self.logs)))
 
 
 class Logs:
@@ -286,6 +339,7 @@ class Logs:
         self.epoch = secrets.token_hex(4)
         """Of the host's own numbers, which begin anew with each process."""
         self._logs: dict[str | None, SharedLog] = {}
+        self._shared = SharedBytes()
         self._host_state = (-1, b"")
 
     @property
@@ -305,7 +359,7 @@ class Logs:
         if log is None or log.has_ended:
             epoch = self.epoch if session_id is None else self.log_epoch.id
             prefix = b"%b-" % epoch.encode()
-            log = self._logs[session_id] = SharedLog(source, session_id, prefix)
+            log = self._logs[session_id] = SharedLog(source, session_id, prefix, self._shared)
         log.holders += 1
         return log
 

@@ -23,7 +23,7 @@ from quarterdeck.host import Host
 from quarterdeck.protocol import Event, SessionSnapshotWire, SessionStatus, decode_event
 from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.runner.actor import not_found
-from quarterdeck.storage import SessionMeta, Storage
+from quarterdeck.storage import MOST_PAGE_BYTES, SessionMeta, Storage
 from quarterdeck.storage.group_commit import PageRequest, ThreadedStorage
 
 logger = logging.getLogger(__name__)
@@ -32,6 +32,7 @@ LONGEST: Final = 120  # characters of a title
 MOST: Final = 256  # events that are looked through for a first prompt
 PAGE: Final = 16
 MANY: Final = 100  # sessions that are read at once: some milliseconds
+PREFETCH_BYTES: Final = 4 << 20  # of their events; what is beyond is read one by one
 _JOINERS: Final = "\u200c\u200d"  # not printable, but parts of words and of pictures
 
 
@@ -89,7 +90,7 @@ class SessionTitles:
             return {}
         wanted = [(name, seq - 1, 1) for name, seq in changed]
         wanted += [(name, 0, PAGE) for name, _ in changed if not self.get(name).is_settled]
-        pages = await self._storage.read_many(wanted)
+        pages = await self._storage.read_many(wanted, PREFETCH_BYTES)
         return {request: page for request, page in zip(wanted, pages, strict=True) if page}
 
     async def _read(
@@ -124,7 +125,7 @@ class SessionTitles:
                 elif words.strip():
                     return words, True, first_at
             looked += len(page)
-            if len(page) < PAGE:
+            if len(page) < PAGE and sum(map(len, page)) < MOST_PAGE_BYTES:
                 return words, False, first_at
             after = max(after + len(page), last)
         return words, True, first_at
@@ -179,6 +180,8 @@ class SessionOverview(Struct, frozen=True, kw_only=True, rename="camel"):
     last_at: str | UnsetType = UNSET
     """When its last event was."""
     last_seq: int
+    damage: str | UnsetType = UNSET
+    """What is known to be wrong with its log, as a sentence."""
 
 
 class SessionCatalogue:
@@ -198,7 +201,7 @@ class SessionCatalogue:
 
     async def listed(self) -> list[SessionOverview]:
         """Return all sessions as `all` does, with titles and times that are up to date."""
-        await self._titles.learn((each.session_id, each.last_seq) for each in self.all())
+        await self._titles.learn(self._heads())
         return self.all()
 
     async def shown(self, session_id: str) -> SessionOverview:
@@ -206,12 +209,23 @@ class SessionCatalogue:
         await self._titles.learn([(session_id, self.get(session_id).last_seq)])
         return self.get(session_id)
 
+    def _heads(self) -> Iterator[tuple[str, int]]:
+        """Iterate over the ids of all sessions, each with its last number."""
+        live = [each.session_id for each in self._host.get_sessions()]
+        known = set(live)
+        yield from (
+            (name, meta.last_seq) for name, meta in self._closed.items() if name not in known
+        )
+        yield from ((name, self._host.last_seq(name)) for name in live)
+
     def all(self) -> list[SessionOverview]:
         """Return all sessions, in the order of their beginning as far as it is known."""
         live = self._host.get_sessions()
         known = {session.session_id for session in live}
         closed = [meta for name, meta in self._closed.items() if name not in known]
-        return [self._closed_view(meta) for meta in closed] + [self._view(each) for each in live]
+        damages = self._damages()
+        listed = [self._closed_view(meta, damages) for meta in closed]
+        return listed + [self._view(each, damages) for each in live]
 
     def get(self, session_id: str) -> SessionOverview:
         """Return a session.
@@ -226,10 +240,15 @@ class SessionCatalogue:
 
     def find(self, session_id: str) -> SessionOverview | None:
         session = self._host.get_session(session_id)
+        damages = self._damages()
         if session is not None:
-            return self._view(session)
+            return self._view(session, damages)
         meta = self._closed.get(session_id)
-        return None if meta is None else self._closed_view(meta)
+        return None if meta is None else self._closed_view(meta, damages)
+
+    def _damages(self) -> Mapping[str | None, str]:
+        """Return what is wrong with the logs of sessions; of several damages the last."""
+        return {each.session_id: each.sentence for each in self._host.log_damages}
 
     async def learn(self) -> None:
         """Bring the titles and times of live sessions up to date."""
@@ -252,7 +271,9 @@ class SessionCatalogue:
             return await self._host.options.storage.read(session_id, after, limit)
         return await self._host.read_events(session_id, after, limit)
 
-    def _view(self, session: SessionSnapshotWire) -> SessionOverview:
+    def _view(
+        self, session: SessionSnapshotWire, damages: Mapping[str | None, str]
+    ) -> SessionOverview:
         title = self._titles.get(session.session_id)
         return SessionOverview(
             session_id=session.session_id,
@@ -266,9 +287,10 @@ class SessionCatalogue:
             updated_at=session.updated_at,
             last_at=title.last_at or UNSET,
             last_seq=self._host.last_seq(session.session_id),
+            damage=damages.get(session.session_id, UNSET),
         )
 
-    def _closed_view(self, meta: SessionMeta) -> SessionOverview:
+    def _closed_view(self, meta: SessionMeta, damages: Mapping[str | None, str]) -> SessionOverview:
         servers, title = meta.mcp_servers, self._titles.get(meta.session_id)
         return SessionOverview(
             session_id=meta.session_id,
@@ -281,6 +303,7 @@ class SessionCatalogue:
             updated_at=meta.updated_at,
             last_at=title.last_at or UNSET,
             last_seq=meta.last_seq,
+            damage=damages.get(meta.session_id, UNSET),
         )
 
 
