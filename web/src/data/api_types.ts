@@ -267,6 +267,20 @@ export interface NonceAnswer {
   signature: string
 }
 
+export interface NoteEntry {
+  type: 'note'
+  seq: number
+  at: number
+  severity: string
+  title: string
+  text: string
+  update: { [key: string]: unknown }
+  count: number
+  isUnresponsive: boolean
+  isClipped: boolean
+  cutCharacters?: number
+}
+
 export interface OpenSession {
   cwd?: string | null
   agent?: string | null
@@ -553,7 +567,7 @@ export interface TranscriptPage {
   session: SessionOverview
   seq: number
   epoch: string
-  entries: (MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry)[]
+  entries: (MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry | NoteEntry)[]
   hasOlder: boolean
   state?: { [key: string]: unknown }
 }
@@ -570,5 +584,5 @@ export interface TurnEntry {
 export interface WholeEntry {
   seq: number
   epoch: string
-  entry: MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry
+  entry: MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry | NoteEntry
 }
