@@ -59,7 +59,7 @@ async def _show(chosen: Namespace) -> int:
         if chosen.form in VIEWS and not chosen.json:
             await _print_lines(hub.api, session, chosen.from_seq, until, chosen.form)
         elif chosen.form == "text":
-            await _print_text(hub.api, session, chosen.from_seq, until, shows_all=chosen.all)
+            await _print_text(hub.api, session, chosen.from_seq, until, shows_all=chosen.settings)
         else:
             await _PRINTERS[chosen.form](hub.api, session, chosen.from_seq, until)
     return DONE

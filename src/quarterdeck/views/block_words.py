@@ -30,7 +30,7 @@ def block_words(block: object) -> str:
         case {"type": str(kind), **rest}:
             return f"[{kind} {compact(rest)}]" if rest else f"[{kind}]"
         case _:
-            return f"[unreadable: {compact(block)}]"
+            return "[unreadable]" if block is None else f"[unreadable: {compact(block)}]"
 
 
 def blocks_words(blocks: Iterable[object]) -> str:
