@@ -134,11 +134,11 @@ class _UpdateParams(msgspec.Struct, rename="camel", gc=False):
     update: dict[str, Any]
 
 
-_VOCABULARY = Vocabulary({"session/update": _UpdateParams})
+UPDATE_VOCABULARY = Vocabulary({"session/update": _UpdateParams})
 
 
 OnUpdate = Callable[["AgentProcess", str, dict[str, Any]], None]
-_VERSION_1_NEXT = "it does not speak the newest version of the protocol"
+VERSION_1_NEXT = "it does not speak the newest version of the protocol"
 
 
 class AgentOwner(Protocol):
@@ -380,7 +380,7 @@ class AgentProcess:
         self._diagnose("info", "agent/spawn", f"spawned {self.definition.command}", facts)
         self._set_status("initializing")
         options = ConnectionOptions(
-            vocabulary=_VOCABULARY,
+            vocabulary=UPDATE_VOCABULARY,
             on_report=self._on_report,
             answers_garbage=False,
             after_read=self._after_read,
@@ -393,7 +393,7 @@ class AgentProcess:
         ) as connection:
             self._connection = connection
             failure = await self._initialize(connection)
-            if failure is _VERSION_1_NEXT:
+            if failure is VERSION_1_NEXT:
                 process.close_input()
             elif failure is not None and not self._disposal.is_set():
                 self._fail_initialize(failure)
@@ -406,7 +406,7 @@ class AgentProcess:
             await self._terminate(process)
         self._record_exit(process)
         self._disconnect()
-        if failure is _VERSION_1_NEXT and not self._disposal.is_set():
+        if failure is VERSION_1_NEXT and not self._disposal.is_set():
             return None
         self._fail_start(f"agent {self.id} ended before it was ready")
         return "crashed" if failure is None else "initialize-failed"
@@ -436,7 +436,7 @@ class AgentProcess:
                 except (RpcError, ConnectionFailed) as error:
                     failure = self.secrets.hidden(str(error))
                     if self._falls_back(error):
-                        failure = _VERSION_1_NEXT
+                        failure = VERSION_1_NEXT
                 tasks.cancel_scope.cancel()
         if scope.cancelled_caught:
             return "it was disposed"

@@ -77,7 +77,6 @@ _END_SECONDS: Final = 2.0  # for clients to read the last messages when the serv
 _REMEMBERED: Final = 256  # connections that have ended
 _PING_TICKS: Final = 3  # between two pings
 _STALLED_TICKS: Final = 12  # that a reader may leave a write waiting: a minute by default
-_OPENING: Final = b"retry: 1000\n: connected\n\n"
 
 logger = logging.getLogger(__name__)
 
@@ -445,7 +444,9 @@ async def stream_messages(
         while stream.reader is reader and await _send_next(connection, stream, events):
             pass
 
-    stream_format = StreamFormat(opening=_OPENING, comment=b": ping\n\n", closing=closing)
+    # Its id lets a reader that is cut off before the first event resume all the same.
+    opening = b"retry: 1000\nid: %b\n: connected\n\n" % stream.event_id(stream.position - 1)
+    stream_format = StreamFormat(opening=opening, comment=b": ping\n\n", closing=closing)
     stream.end_reader()
     stream.reader = reader
     connection.reader_joined()
