@@ -95,6 +95,9 @@ class Client:
         if "output" in update:
             output = update.pop("output")
             terminal["output"] = b"" if output is None else base64.b64decode(output["data"])
+        if isinstance(update.get("exitStatus"), dict):  # null and absent are the same in it
+            given = update["exitStatus"]
+            update["exitStatus"] = {key: each for key, each in given.items() if each is not None}
         self._upsert(terminal, update, {})
 
     def _upsert(self, stored: dict[str, Any], patch: dict[str, Any], empty: dict[str, Any]) -> None:

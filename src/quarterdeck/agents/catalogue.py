@@ -264,6 +264,8 @@ class AgentSettings(SandboxSettings, frozen=True, kw_only=True, forbid_unknown_f
     """Names of further variables that it gets from the hub's environment; `*` is a wildcard."""
     cwd: str | None = None
     """The folder in which its process runs; each session has its own folder."""
+    protocol: Literal["auto", 1, 2] | None = None
+    """The version of ACP to speak with it: the newest that it has, or exactly one; 1 by default."""
     confine: ConfineMode | None = None
     """Whether it is kept from the hub's folders; the setting of the hub by default."""
 
@@ -346,6 +348,7 @@ class KnownAgents:
             cwd=settings.cwd,
             url=settings.url,
             headers=self._headers(name, settings.headers) or None,
+            protocol=settings.protocol,
         )
 
     def _headers(self, name: str, templates: Mapping[str, str]) -> dict[str, str]:

@@ -29,6 +29,7 @@ from quarterdeck.cli.arguments import DONE, FAILED, INTERRUPTED
 from quarterdeck.cli.hub_access import HubAddress, HubLink, running_hub
 from quarterdeck.cli.hub_service import PairingOffer, offer_pairing
 from quarterdeck.cli.log_output import hub_logging
+from quarterdeck.cli.session_settings import ChosenSettings
 from quarterdeck.cli.terminal.demo_printer import (
     DemoJsonPrinter,
     DemoPrinter,
@@ -357,7 +358,7 @@ async def _play(folder: Path, chosen: Namespace, demo: DemoOptions) -> int:
                 session=None,
                 prompt=scenario.prompt,
                 cwd=str(folder / "shop"),
-                mode=None,
+                settings=ChosenSettings(),
                 answer_mode=demo.answer_mode,
                 is_json=chosen.json,
             )

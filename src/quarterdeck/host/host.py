@@ -267,6 +267,21 @@ class Host:
         await self._settle(session_id)
         await self._lifecycle.resume(self._agent(agent_id), session_id, folders)
 
+    async def fork_session(self, session_id: str) -> SessionSnapshotWire:
+        """Create a session that continues another one, where its agent offers that.
+
+        Its log begins with a copy of the other's. A session can be forked while a turn runs; the
+        fork then has what the agent has of it.
+
+        Raises:
+            AcpError: `acpjs/unsupported-capability` if its agent cannot fork sessions.
+        """
+        source = self._sessions.live(session_id)
+        _refuse_sub_agent(source, "fork it")
+        await self._settle(session_id)
+        session = await self._lifecycle.fork(self._agent_of(source), source)
+        return session.snapshot()
+
     def _check_access(self, agent_id: str, folders: SessionFolders) -> None:
         """Refuse folders that no session can use, or not one of this agent."""
         hidden, check = self.options.hidden, self.options.check_workspace
@@ -297,7 +312,12 @@ class Host:
     async def close_session(self, session_id: str) -> None:
         session = self._sessions.live(session_id)
         await self._settle(session_id)
-        await self._teardown.close(self._agents.get(session.agent_id or ""), session)
+        for child in self._acp2.children.of(session):
+            if child.is_live:
+                await self._teardown.close(None, child)
+        # A sub-agent is the agent's own: its session here ends, and nothing is asked of it.
+        agent_id = None if session.parent_id is not None else session.agent_id
+        await self._teardown.close(self._agents.get(agent_id or ""), session)
 
     async def delete_session(self, agent_id: str | None, session_id: str) -> None:
         """Delete a session for ever; without an agent id no agent is notified."""
@@ -309,7 +329,10 @@ class Host:
         if session.agent_id not in (None, agent_id):
             raise config_invalid(f"session {session_id} belongs to another agent")
         await self._settle(session_id)
-        await self._teardown.delete(self._agents.get(agent_id or ""), session)
+        for child in self._acp2.children.of(session):
+            await self._teardown.delete(None, child)
+        own_agent = None if session.parent_id is not None else self._agents.get(agent_id or "")
+        await self._teardown.delete(own_agent, session)
 
     async def prompt(
         self, session_id: str, prompt: Prompt, *, key: str | None = None
@@ -323,6 +346,7 @@ class Host:
         """
         blocks = check_prompt(prompt)
         session = self._sessions.live(session_id)
+        _refuse_sub_agent(session, "prompt it")
         check_can_prompt(session)
         return PromptResult(await self._turns.prompt(self._agent_of(session), session, blocks, key))
 
@@ -335,6 +359,11 @@ class Host:
         session = self._sessions.live(session_id)
         if session.operation is not None:
             raise config_invalid(f"session {session_id} is busy: {session.operation}")
+        if not session.can_cancel:
+            raise unsupported(
+                f"session {session_id} is a sub-agent that cannot be cancelled;"
+                f" cancel its parent, {session.parent_id}"
+            )
         await self._turns.cancel(self._agent_of(session), session)
 
     async def set_mode(self, session_id: str, mode_id: str) -> None:
@@ -584,3 +613,16 @@ class Host:
         if self._tasks is None:
             raise agent_exited("the host is not running")
         self._tasks.start_soon(body)
+
+
+def _refuse_sub_agent(session: HostSession, action: str) -> None:
+    """Refuse what only the agent itself may do with its sub-agents.
+
+    Raises:
+        AcpError: `acpjs/unsupported-capability`.
+    """
+    if session.parent_id is not None:
+        raise unsupported(
+            f"session {session.id} is a sub-agent, so no client can {action};"
+            f" use its parent, {session.parent_id}"
+        )

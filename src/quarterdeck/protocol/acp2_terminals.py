@@ -107,9 +107,9 @@ class TerminalFold:
         if "exitStatus" in fields:
             ending = fields.pop("exitStatus")
             if isinstance(ending, dict) and "output" not in facts:
-                grown["exit"] = ending
+                grown["exit"] = _without_nulls(ending)
             else:
-                facts["exit"] = ending
+                facts["exit"] = _without_nulls(ending)
         extensions = {**fields, **({ACP2: own} if own else {})}
         events: list[Normalized] = []
         if len(facts) > 1 or extensions:
@@ -158,3 +158,10 @@ class TerminalFold:
                 self._terminals.popitem(last=False)
                 self._knows_all = False
         return found
+
+
+def _without_nulls(ending: Any) -> Any:
+    """Return an exit status without what is not known; null stays null."""
+    if not isinstance(ending, dict):
+        return ending
+    return {name: value for name, value in ending.items() if value is not None}

@@ -314,6 +314,8 @@ class PermissionUpdatedPayload(TypedDict):
 
     requestId: str
     sessionId: str
+    parentSessionId: NotRequired[str]
+    """The session whose sub-agent asks."""
     agentId: NotRequired[str]
     status: Literal["pending", "answered", "superseded"]
     toolCall: ToolCallUpdatePayload

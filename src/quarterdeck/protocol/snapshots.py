@@ -129,6 +129,8 @@ class HostPermissionSnapshot(_Shape, frozen=True, kw_only=True):
 
     request_id: str
     session_id: str
+    parent_session_id: str | UnsetType = UNSET
+    """The session whose sub-agent asks."""
     agent_id: str | UnsetType = UNSET
     status: Literal["pending", "answered", "superseded"]
     tool_call: ToolCallUpdatePayload

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from quarterdeck.host import Host
 from quarterdeck.protocol import Event
 from tests.host.faults import replay
@@ -26,6 +28,11 @@ async def _resume(host: Host, params: Json, cwd: str) -> None:
 
 class Acp2Recording(Recording):
     """A recording whose prompts end when the agent is idle."""
+
+    @override
+    def _take_call(self, n: int, message: Json) -> None:
+        if message["method"] not in ("session/load", "session/set_mode"):  # ACP 2 has neither
+            super()._take_call(n, message)
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -97,3 +104,4 @@ async def play(path: Path, folder: Path, *, protocol: Any = "auto") -> Played:
 
 
 replay.CALLS["session/resume"] = _resume
+replay.CALLS["session/fork"] = lambda host, params, _cwd: host.fork_session(params["sessionId"])

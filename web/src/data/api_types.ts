@@ -271,6 +271,20 @@ export interface NonceAnswer {
   signature: string
 }
 
+export interface NoteEntry {
+  type: 'note'
+  seq: number
+  at: number
+  severity: string
+  title: string
+  text: string
+  update: { [key: string]: unknown }
+  count: number
+  isUnresponsive: boolean
+  isClipped: boolean
+  cutCharacters?: number
+}
+
 export interface OpenSession {
   cwd?: string | null
   agent?: string | null
@@ -452,6 +466,7 @@ export interface SessionFile {
 export interface SessionList {
   sessions: SessionOverview[]
   epoch: string
+  damages: string[]
 }
 
 export interface SessionOverview {
@@ -557,7 +572,7 @@ export interface TranscriptPage {
   session: SessionOverview
   seq: number
   epoch: string
-  entries: (MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry)[]
+  entries: (MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry | NoteEntry)[]
   hasOlder: boolean
   state?: { [key: string]: unknown }
 }
@@ -574,5 +589,5 @@ export interface TurnEntry {
 export interface WholeEntry {
   seq: number
   epoch: string
-  entry: MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry
+  entry: MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry | NoteEntry
 }

@@ -19,6 +19,7 @@ import type {
   ToolCallUpdatePayload,
   TurnUsage,
 } from '../protocol/types.ts'
+import type { Severity } from '../protocol/notes.ts'
 import type * as api from './api_types.ts'
 
 export type {
@@ -78,6 +79,8 @@ export interface SessionRow {
   lastSeq: number
   /** The number of pending requests. */
   waiting: number
+  /** What is wrong with its log, as a sentence. */
+  damage: string | null
   additionalDirectories: readonly string[]
 }
 
@@ -137,7 +140,7 @@ export interface KnownInbox {
  * An entry of the transcript. `seq` is its key: it is unique and never changes. A message that
  * continues after a tool call is two entries.
  */
-export type Entry = MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry
+export type Entry = MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry | NoteEntry
 
 export interface MessageEntry
   extends Omit<api.MessageEntry, 'kind' | 'messageId' | 'content' | 'promptKey'> {
@@ -172,6 +175,12 @@ export interface StatusEntry extends Omit<api.StatusEntry, 'status'> {
 /** What an agent did after an approval differs from what was shown. */
 export interface MismatchEntry extends Omit<api.MismatchEntry, 'differences'> {
   differences: readonly ApprovalDifference[]
+}
+
+/** What an agent reported that is neither a message nor a tool call, such as a notice. */
+export interface NoteEntry extends Omit<api.NoteEntry, 'severity' | 'update'> {
+  severity: Severity
+  update: JsonObject
 }
 
 export type Prompt = OrNull<Pick<api.PromptEntry, 'key' | 'mode' | 'error' | 'by' | 'createdAt'>> & {
@@ -292,6 +301,8 @@ export interface Data {
   readonly isLoaded: ReadonlySignal<boolean>
   readonly device: ReadonlySignal<Device | null>
   readonly facts: ReadonlySignal<HubFacts | null>
+  /** What is wrong with the log: a sentence for each damage that is known, the first few. */
+  readonly damages: ReadonlySignal<readonly string[]>
   /** Newest first within a group; groups in the order needs-you, running, idle, done. */
   readonly sessions: ReadonlySignal<readonly SessionRow[]>
   /** Sessions with an offline copy on this device, the last seen first. */
@@ -347,6 +358,8 @@ export interface Data {
 
   createSession(wanted: { agent: string; cwd: string }): Promise<Outcome<SessionRow>>
   reopenSession(sessionId: string): Promise<Outcome<SessionRow>>
+  /** End the agent of a session that does not respond; queued prompts run with a new one. */
+  endAgent(sessionId: string): Promise<Outcome<null>>
   startAgent(name: string): Promise<Outcome<AgentRow>>
   stopAgent(agentId: string): Promise<Outcome<null>>
   refreshKnownAgents(): Promise<Outcome<null>>

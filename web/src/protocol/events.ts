@@ -300,6 +300,7 @@ export interface SessionUpdatedPayload {
 export interface PermissionUpdatedPayload {
   requestId: string
   sessionId: string
+  parentSessionId?: string
   agentId?: string
   status: 'pending' | 'answered' | 'superseded'
   toolCall: ToolCallUpdatePayload

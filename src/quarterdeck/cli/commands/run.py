@@ -33,6 +33,7 @@ def parser() -> Parser:
             ("quarterdeck run 'hello' -- my-agent --acp", "any program that speaks ACP"),
             ("quarterdeck run https://desk.example/acp 'hello'", "an agent at a URL"),
             ("quarterdeck run --session 3f 'now add a test'", "continue a session"),
+            ("quarterdeck run claude --model opus 'fix the tests'", "choose a model"),
         ),
         _NOTES,
     )
@@ -51,6 +52,14 @@ def parser() -> Parser:
         "--cwd", type=Path, metavar="DIR", help="working directory (default: the current one)"
     )
     parser.add_argument("--mode", metavar="ID", help="agent mode to use")
+    parser.add_argument("--model", metavar="ID", help="model to use, if the agent offers a choice")
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="ID=VALUE",
+        help="set an option of the agent; can be repeated",
+    )
     parser.add_argument("--session", metavar="ID", help=f"continue this session: {SESSION}")
     parser.add_argument(
         "--yes", action="store_true", help="allow every permission request, once each"

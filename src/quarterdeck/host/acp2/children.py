@@ -44,6 +44,9 @@ class ChildSessions:
         child = self._sessions.find(child_id)
         if child is None:
             child = self._open(agent, parent, child_id, update)
+        elif child.parent_id == parent.id and child.status == "disconnected":
+            child.agent_id = agent.id
+            self._emitter.set_status(child, "active", resumed=True)
         elif child.parent_id != parent.id or child.agent_id != agent.id:
             self._report(agent, parent, f"{child_id} is a session of its own, not a sub-agent")
             return None

@@ -74,6 +74,8 @@ class PendingPrompt:
         self.has_worked = False
         self.held_back: list[Normalized] = []
         """The events of that message, until the answer says whether it is the prompt."""
+        self.on_named: Callable[[], None] | None = None
+        """Called when the answer has named its message."""
         self._unclaimed: dict[str, Any] | None = None
         """An `idle` from before the answer, if the message was seen before it."""
 
@@ -103,6 +105,8 @@ class PendingPrompt:
         result = decode_json(answer.value)
         message_id = result.get("messageId") if isinstance(result, dict) else None
         self.message_id = message_id if isinstance(message_id, str) else ""
+        if self.on_named is not None:
+            self.on_named()
         if self._unclaimed is not None and self.message_id in ("", self.echo_id):
             self.finish(idle_answer(self._unclaimed))
 

@@ -15,6 +15,7 @@ message since the prompt was sent is held back, and recorded after all if the an
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 from quarterdeck.host.acp2.children import ChildSessions
@@ -121,18 +122,20 @@ class Acp2Updates:
             return False
         message_id = payload.get("messageId")
         if prompt.message_id is not None:
-            self._release(session, prompt)
-            return message_id == prompt.message_id
+            return message_id in (prompt.message_id, prompt.echo_id)
         if prompt.echo_id is None:
             prompt.echo_id = message_id
+            prompt.on_named = partial(self._release, session, prompt)
         if message_id != prompt.echo_id:
             return False
         prompt.held_back.append(event)
         return True
 
     def _release(self, session: HostSession, prompt: PendingPrompt) -> None:
+        """Record the message that was held back, if the answer names another."""
         held, prompt.held_back = prompt.held_back, []
         if prompt.message_id not in ("", prompt.echo_id):
+            prompt.echo_id = None
             for event in held:
                 self.record(session, event)
 
@@ -164,10 +167,13 @@ class Acp2Updates:
         """End the calls that an agent leaves open when it stops; not those in the background."""
         background = update.get("background")
         listed = background if isinstance(background, list) else []
-        kept = {each.get("toolCallId") for each in listed if isinstance(each, dict)}
+        named = [each.get("toolCallId") for each in listed if isinstance(each, dict)]
+        paused = [each.id for each in session.tool_calls.open_calls() if each.status == "paused"]
+        kept = frozenset([*(each for each in named if isinstance(each, str)), *paused])
+        session.tool_calls.in_background = kept
         is_cancelled = update.get("stopReason") == "cancelled"
         for facts in session.tool_calls.open_calls():
-            if facts.id in kept or facts.status == "paused":
+            if facts.id in kept:
                 continue
             extensions = mark("the agent stopped and left this call open")
             extensions["quarterdeck"]["closed"] = update.get("stopReason") or "end_turn"
@@ -198,8 +204,10 @@ class Acp2Updates:
 def fold_of(session: HostSession) -> UpdateFold:
     """Return the fold of a session; one whose log has a past does not know all of it."""
     if session.fold is None:
-        session.fold = UpdateFold(
-            knows_all=session.stream.last_seq == 0 or session.operation in ("create", "load"),
-            has_call=session.tool_calls.has_been,
-        )
+        is_loading = session.operation == "load"  # what the log has will be reset
+
+        def has_call(call_id: str) -> bool:
+            return session.operation != "load" and session.tool_calls.has_been(call_id)
+
+        session.fold = UpdateFold(knows_all=session.is_whole or is_loading, has_call=has_call)
     return session.fold

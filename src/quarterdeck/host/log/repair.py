@@ -52,6 +52,8 @@ KNOWN: Final = 10_000  # calls that are known by id; with more, a missing call i
 TOOL_CALL_TYPES: Final = frozenset({"tool-call", "tool-call-update"})
 _SENT_BEFORE: Final = "the agent had sent this before"
 _LEFT_OPEN: Final = "the turn ended and the agent had left this call open"
+_ENDS: Final = frozenset({"disconnected", "closed", "deleted", "restart"})
+_CANCELLED: Final = "cancelled"
 _SENT_IN_REQUEST: Final = "the agent sent this in its permission request"
 
 
@@ -125,6 +127,8 @@ class ToolCallRepair:
         self._calls: OrderedDict[str, _Call] = OrderedDict()
         self._bytes = 0  # of the large ones
         self._turn = 0
+        self.in_background: frozenset[str] = frozenset()
+        """Calls that the agent reported as running on after its turn."""
 
     def forget(self) -> None:
         """Start over: the session was reset."""
@@ -265,6 +269,9 @@ class ToolCallRepair:
         """
         closed: list[Normalized] = []
         for facts in self.open_calls():
+            is_running_on = facts.id in self.in_background and reason not in _ENDS
+            if facts.status == _CANCELLED or is_running_on:
+                continue  # newer agents end a call so, or let it run on after the turn
             extensions = mark(_LEFT_OPEN)
             extensions["quarterdeck"]["closed"] = reason
             payload = {"toolCallId": facts.id, "status": "failed"}

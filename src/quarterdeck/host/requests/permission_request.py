@@ -50,6 +50,8 @@ class PermissionRequest(AgentRequest):
     def event_payload(self) -> dict[str, Any]:
         """Return the payload of `permission-updated`, with the agent's JSON as it was received."""
         payload: dict[str, Any] = {"requestId": self.id, "sessionId": self.session.id}
+        if self.session.parent_id is not None:
+            payload["parentSessionId"] = self.session.parent_id
         if self.agent_id is not None:
             payload["agentId"] = self.agent_id
         payload |= {"status": self.status, "toolCall": self.tool_call, "options": self.options}
@@ -64,6 +66,7 @@ class PermissionRequest(AgentRequest):
         return HostPermissionSnapshot(
             request_id=self.id,
             session_id=self.session.id,
+            parent_session_id=UNSET if self.session.parent_id is None else self.session.parent_id,
             agent_id=UNSET if self.agent_id is None else self.agent_id,
             status=self.status,
             tool_call=tool_call,

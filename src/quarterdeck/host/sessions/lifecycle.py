@@ -53,6 +53,7 @@ from quarterdeck.host.checks import (
 from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.log.repair import mark
 from quarterdeck.host.operations import HostOperation, InBackground
+from quarterdeck.host.sessions.forking import Fork, fork_of
 from quarterdeck.host.sessions.opening import (
     SessionOpening,
     check_can_open,
@@ -104,7 +105,17 @@ class SessionLifecycle:
         self._open_seconds = open_seconds
         self._stored = stored
 
-    async def create(self, agent: AgentProcess, folders: SessionFolders) -> HostSession:
+    async def fork(self, agent: AgentProcess, source: HostSession) -> HostSession:
+        """Create a session that continues another one, whose history it has."""
+        agent.connection()
+        if not agent.can("fork"):
+            raise unsupported(f"agent {agent.id} cannot fork sessions")
+        fork = await fork_of(self._emitter, source)
+        return await self.create(agent, source.folders, fork)
+
+    async def create(
+        self, agent: AgentProcess, folders: SessionFolders, fork: Fork | None = None
+    ) -> HostSession:
         """Create a session.
 
         Raises:
@@ -119,12 +130,12 @@ class SessionLifecycle:
                 return
             settings = read_object(answer.value)
             if is_wanted:
-                created.append((self._add_created(agent, folders, settings), settings))
+                created.append((self._add_created(agent, folders, settings, fork), settings))
             else:
                 self._close_unwanted(agent, settings.get("sessionId"))
 
         try:
-            await self._call_new(agent, folders, on_answer)
+            await self._call_new(agent, folders, on_answer, fork)
             session, settings = created[0]
             if session.operation == "create":
                 await self._start_on_old_log(session, agent, settings)
@@ -147,14 +158,21 @@ class SessionLifecycle:
             self._close_unwanted(agent, session.id)
 
     async def _call_new(
-        self, agent: AgentProcess, folders: SessionFolders, on_answer: OnAnswer
+        self,
+        agent: AgentProcess,
+        folders: SessionFolders,
+        on_answer: OnAnswer,
+        fork: Fork | None,
     ) -> None:
         connection, params = agent.connection(), folder_params(agent, folders)
+        method = "session/new" if fork is None else "session/fork"
+        if fork is not None:
+            params["sessionId"] = fork.source_id
         self._emitter.journal.check_writable()
         with agent.creating_session():
             try:
                 await connection.call(
-                    "session/new", params, on_answer=on_answer, timeout_seconds=self._open_seconds
+                    method, params, on_answer=on_answer, timeout_seconds=self._open_seconds
                 )
             except (ConnectionFailed, ProtocolError) as error:
                 raise await agent.failure(error) from error
@@ -168,7 +186,11 @@ class SessionLifecycle:
             self._teardown.close_at_agent(agent, session_id)
 
     def _add_created(
-        self, agent: AgentProcess, folders: SessionFolders, answer: dict[str, Any]
+        self,
+        agent: AgentProcess,
+        folders: SessionFolders,
+        answer: dict[str, Any],
+        fork: Fork | None,
     ) -> HostSession:
         session_id = answer.get("sessionId")
         if not isinstance(session_id, str) or not session_id:
@@ -190,15 +212,23 @@ class SessionLifecycle:
             session.operation, session.replay = "create", Replay()
             self._sessions.staged[session_id] = session
         else:
-            self._start(session, agent, answer)
+            self._start(session, agent, answer, fork)
         for update in agent.early_updates.pop(session_id):
             agent.take_update(agent, session_id, update)
         return session
 
-    def _start(self, session: HostSession, agent: AgentProcess, answer: dict[str, Any]) -> None:
-        """Publish a new session: its settings, then its status."""
+    def _start(
+        self,
+        session: HostSession,
+        agent: AgentProcess,
+        answer: dict[str, Any],
+        fork: Fork | None = None,
+    ) -> None:
+        """Publish a new session: the history of a fork, its settings, then its status."""
         self._sessions.publish(session)
-        self._configure(session, agent, answer, always=True)
+        if fork is not None:
+            fork.start(self._emitter, session)
+        self._configure(session, agent, answer, always=True, fork=fork)
         self._emitter.set_status(session, "active")
 
     async def _start_on_old_log(
@@ -227,7 +257,13 @@ class SessionLifecycle:
         )
 
     def _configure(
-        self, session: HostSession, agent: AgentProcess, answer: dict[str, Any], *, always: bool
+        self,
+        session: HostSession,
+        agent: AgentProcess,
+        answer: dict[str, Any],
+        *,
+        always: bool,
+        fork: Fork | None = None,
     ) -> None:
         """Emit the settings that an agent answered with.
 
@@ -240,6 +276,8 @@ class SessionLifecycle:
         extensions = {name: answer[name] for name in _ALSO_KEPT if answer.get(name) is not None}
         if agent.info is not None:
             extensions["agentInfo"] = agent.info
+        if fork is not None:
+            extensions["quarterdeck"] = fork.origin()
         self._emitter.setting_event(session, "session-config-init", payload, extensions or None)
 
     # ---- load and resume -----------------------------------------------------------------

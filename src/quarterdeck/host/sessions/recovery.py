@@ -203,6 +203,8 @@ class SessionRecovery:
             status="disconnected",
             title=meta.title,
             updated_at=meta.updated_at,
+            parent_id=meta.parent_session_id,
+            can_cancel=meta.parent_session_id is None,
         )
         self._sessions.known[session.id] = session
         self._unsettled.add(session.id)
@@ -232,6 +234,8 @@ class SessionRecovery:
         for session in self._sessions.of_agent(agent.id):
             if session.status != "disconnected" or not session.stream.last_seq:
                 continue
+            if session.parent_id is not None:
+                continue  # a sub-agent is opened by its parent
             if not agent.can("resume"):
                 self._skip(agent, session, "agent does not support session/resume")
                 continue

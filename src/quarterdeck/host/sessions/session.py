@@ -159,6 +159,8 @@ class HostSession:
     """Blocks of the running prompt that the agent may repeat as updates."""
     tool_calls: ToolCallRepair = field(default_factory=ToolCallRepair)
     approved_calls: ApprovedCalls = field(init=False)
+    is_whole: bool = field(init=False)
+    """Whether its whole log was recorded since this object exists."""
     fold: UpdateFold | None = None
     """What its agent has sent so far, if that speaks ACP 2."""
     parent_id: str | None = None
@@ -170,6 +172,7 @@ class HostSession:
 
     def __post_init__(self) -> None:
         self.approved_calls = ApprovedCalls(self.folders.cwd)
+        self.is_whole = self.stream.last_seq == 0
 
     @property
     def is_live(self) -> bool:
