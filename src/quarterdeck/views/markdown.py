@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from quarterdeck.protocol import SessionState, to_json
+from quarterdeck.protocol.diffs import shown_content
 from quarterdeck.views.line_diff import unified_lines
 from quarterdeck.views.text import one_line, plain
 
@@ -65,7 +66,7 @@ def _call(call: Mapping[str, Any]) -> list[str]:
     lines += (f"- file: {_code(each.get('path'))}" for each in _tables(call["locations"]))
     if call.get("rawInput") is not None:
         lines += ("", "Input:", "", *_fence(_pretty(call["rawInput"]), "json"))
-    for part in _tables(call["content"]):
+    for part in _tables(shown_content(call["content"])):
         lines += ("", *_content(part))
     return lines
 

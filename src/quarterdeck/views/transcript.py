@@ -62,6 +62,7 @@ from quarterdeck.protocol import (
     reduce,
     to_json,
 )
+from quarterdeck.protocol.diffs import shown_content
 from quarterdeck.views.line_diff import LineTally, tally_of
 
 LONGEST_TEXT: Final = 32 << 10
@@ -214,13 +215,20 @@ def tool_entry(
         seq=call.seq,
         at=at,
         ended_at=ended_at,
-        call=to_json(call),
+        call=_shown_call(call),
         terminals={
             name: to_json(terminals[name])
             for name in named
             if isinstance(name, str) and name in terminals
         },
     )
+
+
+def _shown_call(call: ToolCallState) -> dict[str, Any]:
+    """Return a call with a diff for each file, whichever version its agent speaks."""
+    shown = to_json(call)
+    shown["content"] = list(shown_content(shown["content"]))
+    return shown
 
 
 def _is_plain(block: Any) -> bool:

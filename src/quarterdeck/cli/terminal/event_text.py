@@ -42,6 +42,7 @@ from quarterdeck.protocol import (
     any_event,
     to_json,
 )
+from quarterdeck.protocol.diffs import shown_content
 from quarterdeck.views.line_diff import unified_lines
 from quarterdeck.views.text import plain
 
@@ -190,7 +191,8 @@ def _plan_update_lines(payload: Mapping[str, Any], marks: Marks) -> list[Line]:
 
 def _content_lines(call: Mapping[str, Any], cwd: str) -> list[Line]:
     lines: list[Line] = []
-    for part in _tables(call.get("content")):
+    given = call.get("content")
+    for part in _tables(shown_content(given) if isinstance(given, list) else given):
         match part:
             case {"type": "diff", "newText": str(new)}:
                 lines += _diff_lines(part, new, cwd)
