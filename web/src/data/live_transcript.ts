@@ -4,6 +4,7 @@
 // them.
 import type { MessageUpdateEvent, SessionStatusChangeEvent } from '../protocol/events.ts'
 import { ignoreNewer } from '../protocol/exhaustive.ts'
+import { shownContent } from '../protocol/diffs.ts'
 import { isRepetition, mergedNote, noteKey, noteText } from '../protocol/notes.ts'
 import { Fold, LiveTerminal, initialState, type Change } from '../protocol/reduce.ts'
 import { TailText } from '../protocol/terminal.ts'
@@ -298,7 +299,8 @@ export class LiveTranscript {
 
   // ---- the rest ---------------------------------------------------------------------------------
 
-  #onCall(call: ToolCall, event: SessionEvent, isNew: boolean): void {
+  #onCall(changed: ToolCall, event: SessionEvent, isNew: boolean): void {
+    const call = { ...changed, content: shownContent(changed.content) }
     if (isNew) {
       const again = this.#entries.findLastIndex(
         (each) => each.type === 'tool' && each.call.toolCallId === call.toolCallId,
