@@ -52,7 +52,6 @@ def parser() -> Parser:
         "--cwd", type=Path, metavar="DIR", help="working directory (default: the current one)"
     )
     _add_settings(parser)
-    parser.add_argument("--session", metavar="ID", help=f"continue this session: {SESSION}")
     parser.add_argument(
         "--yes", action="store_true", help="allow every permission request, once each"
     )
@@ -67,6 +66,7 @@ def parser() -> Parser:
 
 
 def _add_settings(parser: Parser) -> None:
+    parser.add_argument("--session", metavar="ID", help=f"continue this session: {SESSION}")
     parser.add_argument("--mode", metavar="ID", help="agent mode to use")
     parser.add_argument("--model", metavar="ID", help="model to use, if the agent offers a choice")
     parser.add_argument(
