@@ -481,6 +481,7 @@ export interface SessionOverview {
   updatedAt?: string | null
   lastAt?: string
   lastSeq: number
+  parentSessionId?: string
   damage?: string
 }
 

@@ -78,6 +78,10 @@ class PacketDrafts:
 
     def __init__(self) -> None:
         self._summaries: dict[str, list[str]] = {}
+        self._ended: dict[str, None] = {}
+        """Compactions that have ended: some agents report the end twice."""
+        self._children: dict[str, None] = {}
+        """Sub-agents that were announced."""
 
     def packets(self, update: Mapping[str, Any], session_id: str, time: str) -> list[Packet]:
         match update.get("sessionUpdate"):
@@ -92,10 +96,12 @@ class PacketDrafts:
                 return []
             case "compaction_update":
                 return self._compaction(update, time)
-            case "subagent_spawned":
+            case "subagent_spawned" | "subagent_update":
                 named = (as_text(update.get(key)) for key in _CHILD_KEYS)
                 child = next((name for name in named if name), "")
-                return [builders.subagent_started(child, session_id, time)] if child else []
+                if not child or not _is_first(self._children, child):
+                    return []
+                return [builders.subagent_started(child, session_id, time)]
             case _:
                 return []
 
@@ -105,8 +111,9 @@ class PacketDrafts:
             summary[:] = [text_of(update["summary"])]
         if update.get("status") == "in_progress":
             return []
-        del self._summaries[as_text(update.get("compactionId"))]
-        is_done = update.get("status") == "completed"
+        key = as_text(update.get("compactionId"))
+        del self._summaries[key]
+        is_done = update.get("status") == "completed" and _is_first(self._ended, key)
         return [builders.compaction("".join(summary) or None, time)] if is_done else []
 
     def _summary(self, update: Mapping[str, Any]) -> list[str]:
@@ -114,6 +121,16 @@ class PacketDrafts:
         if key not in self._summaries and len(self._summaries) >= _MOST_COMPACTIONS:
             del self._summaries[next(iter(self._summaries))]
         return self._summaries.setdefault(key, [])
+
+
+def _is_first(known: dict[str, None], key: str) -> bool:
+    """Note a key; return whether it is new. The oldest are forgotten."""
+    if key in known:
+        return False
+    if len(known) >= _MOST_COMPACTIONS:
+        del known[next(iter(known))]
+    known[key] = None
+    return True
 
 
 Style: TypeAlias = Literal["plain", "tagged"]

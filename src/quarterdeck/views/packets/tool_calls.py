@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from quarterdeck.protocol import ToolCallFacts
+from quarterdeck.protocol.diffs import shown_content
 from quarterdeck.protocol.terminal_output import TailBuffer
 from quarterdeck.protocol.tool_calls import (
     FINAL_STATUSES,
@@ -210,7 +211,7 @@ def _whole_content(items: Iterable[Any]) -> list[Json]:
         return []
     whole = [
         item if item.get("type") == "terminal" else whole_item(item)
-        for item in items
+        for item in shown_content(tuple(items))
         if isinstance(item, dict)
     ]
     return [item for item in whole if item is not None]
