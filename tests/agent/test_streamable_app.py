@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from quarterdeck.agent import AgentTurn, HttpOptions, SessionStore
 from quarterdeck.agent.http import streamable
 from quarterdeck.http.sse import ReplayLimits
-from tests.agent.http_client import JSON, TOKEN, serving
+from tests.agent.http_client import JSON, TOKEN, Bytes, serving
 from tests.agent.official import check_all
 from tests.agent.streamable_client import ACP, INITIALIZE, StreamableHand
 from tests.agent.support import PATIENCE, Json
@@ -335,3 +335,33 @@ async def _status(client: StreamableHand, method: str, headers: Json, body: byte
             received += await stream.receive()
     await stream.aclose()
     return int(received.split()[1])
+
+
+SOCKETS: list[tuple[Json, str, int]] = [
+    ({"Authorization": None}, ACP, 401),
+    ({"Authorization": "Bearer wrong"}, ACP, 401),
+    ({"Origin": "https://evil.example"}, ACP, 403),
+    ({"Sec-Fetch-Site": "cross-site"}, ACP, 403),
+    ({"Host": "evil.example"}, ACP, 403),
+    ({}, "/acp/rpc", 404),
+    ({}, ACP, 101),
+]
+
+
+@pytest.mark.parametrize(("headers", "path", "status"), SOCKETS)
+async def test_a_websocket_is_checked_as_every_request_is(
+    headers: Json, path: str, status: int
+) -> None:
+    upgrade = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+    }
+    async with serving(echo) as hand:
+        stream = await hand.send("GET", path, {**upgrade, **headers})
+        with anyio.fail_after(PATIENCE):
+            head = await Bytes(stream).until(b"\r\n\r\n")
+        await stream.aclose()
+    assert int(head.split()[1]) == status
+    assert (b"acp-connection-id" in head.lower()) == (status == 101)

@@ -111,6 +111,7 @@ def test_a_new_session_event_must_reach_every_view_of_a_log(
         "hub/editors/subscription",
         "protocol/reduce",
         "views/acp",
+        "views/acp_v2",
         "views/context/projector",
         "views/packets/projection",
         "views/transcript",

@@ -24,8 +24,9 @@ from quarterdeck.views.context import (
     TextContent,
     ToolCallErrorEvent,
 )
+from quarterdeck.views.entries import MessageEntry, ToolEntry
 from quarterdeck.views.packets import PacketProjector
-from quarterdeck.views.transcript import MessageEntry, ToolEntry, Transcript
+from quarterdeck.views.transcript import Transcript
 
 
 def text(words: str) -> dict[str, Any]:

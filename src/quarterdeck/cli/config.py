@@ -23,14 +23,17 @@ from msgspec import Struct
 from quarterdeck.agents import AgentSettings, SandboxSettings
 from quarterdeck.errors import SettingsInvalid
 from quarterdeck.http.origins import DEFAULT_PORT, LOCAL_PROXIES
+from quarterdeck.http.remote_agent import header_problem, url_problem
 from quarterdeck.hub.auth.device import UNUSED_SECONDS
 from quarterdeck.hub.options import HubOptions
+from quarterdeck.hub.view_cache import VIEW_BYTES
 from quarterdeck.machine import ConfineMode
 from quarterdeck.policy import Policy, Rule
 from quarterdeck.runner import Retention
 
 VARIABLE: Final = "QUARTERDECK_HUB_CONFIG"
 _LONGEST: Final = 1e6  # days or minutes: a larger number is a mistake
+_MOST_MB: Final = 1 << 20
 _T = TypeVar("_T", bound=Struct)
 
 
@@ -98,6 +101,11 @@ class EditorsSection(Struct, frozen=True, kw_only=True):
     """After so many minutes without a stream or a request an ACP client on HTTP is disconnected."""
 
 
+class MemorySection(Struct, frozen=True, kw_only=True):
+    view_mb: int = VIEW_BYTES >> 20
+    """What views of sessions may take, in MiB; those that are dropped are read again."""
+
+
 class RetentionSection(Struct, frozen=True, kw_only=True):
     """For how many days prompts and decisions are kept; 0 for ever. Sessions are not affected."""
 
@@ -121,6 +129,7 @@ class HubConfig(Struct, frozen=True, kw_only=True):
     sessions: SessionsSection = SessionsSection()
     editors: EditorsSection = EditorsSection()
     retention: RetentionSection = RetentionSection()
+    memory: MemorySection = MemorySection()
     devices: DevicesSection = DevicesSection()
     environment: EnvironmentSection = EnvironmentSection()
 
@@ -157,6 +166,7 @@ def hub_options(
             prompts_days=config.retention.prompts_days,
             decisions_days=config.retention.decisions_days,
         ),
+        "view_bytes": config.memory.view_mb << 20,
         "device_unused_seconds": config.devices.unused_days * 86_400,
         "pass_env": config.environment.pass_env,
         "confine": config.confine,
@@ -282,7 +292,9 @@ def parse_config(text: str, source: str) -> HubConfig:
         push=reader.section(known.get("push", {}), PushSection, ("push",)),
         log=reader.section(known.get("log", {}), LogSection, ("log",)),
         sessions=reader.section(known.get("sessions", {}), SessionsSection, ("sessions",)),
+        editors=reader.section(known.get("editors", {}), EditorsSection, ("editors",)),
         retention=reader.section(known.get("retention", {}), RetentionSection, ("retention",)),
+        memory=reader.section(known.get("memory", {}), MemorySection, ("memory",)),
         devices=reader.section(known.get("devices", {}), DevicesSection, ("devices",)),
         environment=reader.section(
             known.get("environment", {}), EnvironmentSection, ("environment",)
@@ -371,9 +383,7 @@ def _check(config: HubConfig, reader: _Reader) -> None:
         reason = "devices.unused_days is below 0; use a number of days, 0 to keep devices for ever"
         raise reader.invalid(("devices", "unused_days"), reason)
     for name, agent in config.agents.items():
-        if not agent.command.strip():
-            reason = f"agents.{name}.command is empty; set it to the program that starts the agent"
-            raise reader.invalid(("agents", name, "command"), reason)
+        _check_agent(name, agent, reader)
     _check_sandboxes(config, reader)
 
 
@@ -394,6 +404,40 @@ def _check_spans(config: HubConfig, reader: _Reader) -> None:
     if not 0 < minutes < _LONGEST:
         reason = f"editors.idle_minutes is {minutes}; use a number above 0"
         raise reader.invalid(("editors", "idle_minutes"), reason)
+    if not 1 <= config.memory.view_mb <= _MOST_MB:
+        reason = f"memory.view_mb is {config.memory.view_mb}; use a number from 1 to {_MOST_MB}"
+        raise reader.invalid(("memory", "view_mb"), reason)
+
+
+def _check_agent(name: str, agent: AgentSettings, reader: _Reader) -> None:
+    if agent.url is not None:
+        _check_remote_agent(name, agent, agent.url, reader)
+    elif agent.headers:
+        reason = f"agents.{name}.headers are sent to a url; set agents.{name}.url"
+        raise reader.invalid(("agents", name, "headers"), reason)
+    elif not agent.command:
+        reason = f"agents.{name} needs the key command, or url for an agent that runs elsewhere"
+        raise reader.invalid(("agents", name), reason)
+    elif not agent.command.strip():
+        reason = f"agents.{name}.command is empty; set it to the program that starts the agent"
+        raise reader.invalid(("agents", name, "command"), reason)
+
+
+def _check_remote_agent(name: str, agent: AgentSettings, url: str, reader: _Reader) -> None:
+    for key in ("command", "args", "env", "pass_env", "cwd", "confine"):
+        if getattr(agent, key):
+            reason = f"agents.{name} has a url and {key}; an agent at a url is not started here"
+            raise reader.invalid(("agents", name, key), reason)
+    if agent.sandbox != "off":
+        reason = f"agents.{name} has a url and a sandbox; an agent elsewhere cannot be sandboxed"
+        raise reader.invalid(("agents", name, "sandbox"), reason)
+    problem = url_problem(url)
+    if problem is not None:
+        raise reader.invalid(("agents", name, "url"), f"agents.{name}.url: {problem}")
+    for header, value in agent.headers.items():
+        problem = header_problem(header, value)
+        if problem is not None:
+            raise reader.invalid(("agents", name, "headers"), f"agents.{name}.headers: {problem}")
 
 
 def _check_sandboxes(config: HubConfig, reader: _Reader) -> None:

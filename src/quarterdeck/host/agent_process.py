@@ -55,10 +55,12 @@ from quarterdeck.host.acp2.connection import Acp2Connection, AgentConnection
 from quarterdeck.host.acp2.handshake import (
     NEWEST,
     answer_as_acp1,
+    disagreement,
+    falls_back,
     initialize_params,
     is_acp2,
-    offers_version_1,
 )
+from quarterdeck.host.agent_facts import agent_info, capabilities_wire, exit_record
 from quarterdeck.host.capabilities import derive_client_capabilities
 from quarterdeck.host.checks import agent_exited, agent_misbehaved
 from quarterdeck.host.log.emitter import Emitter
@@ -75,7 +77,6 @@ from quarterdeck.machine import (
     send_signal,
 )
 from quarterdeck.protocol import (
-    AgentCapabilitiesWire,
     AgentDefinition,
     AgentExitReason,
     AgentSnapshotWire,
@@ -99,34 +100,6 @@ EXIT_SECONDS = 5.0  # that a failed call waits until the agent's end is publishe
 INPUT_SECONDS = 1.0  # between the moment an agent closes its input and its exit
 
 
-def capabilities_wire(declared: Mapping[str, Any]) -> AgentCapabilitiesWire:
-    shape = AgentCapabilitiesWire
-    names = zip(shape.__struct_encode_fields__, shape.__struct_fields__, strict=True)
-    return shape(**{ours: declared[theirs] for theirs, ours in names if theirs in declared})
-
-
-def agent_info(answer: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the `name`, `title` and `version` that an agent declares; each may be missing."""
-    given = answer.get("agentInfo")
-    return given if isinstance(given, dict) else None
-
-
-def can_log_out(declared: Mapping[str, Any]) -> bool:
-    auth = declared.get("auth")
-    return isinstance(auth, dict) and auth.get("logout") not in (None, False)
-
-
-def exit_record(status: int | None) -> dict[str, Any]:
-    if status is None:
-        return {}
-    if status >= 0:
-        return {"code": status}
-    try:
-        return {"signal": signal.Signals(-status).name}
-    except ValueError:
-        return {"signal": str(-status)}
-
-
 class _UpdateParams(msgspec.Struct, rename="camel", gc=False):
     """The params of `session/update`; the update itself stays JSON as received (INV-4)."""
 
@@ -134,11 +107,11 @@ class _UpdateParams(msgspec.Struct, rename="camel", gc=False):
     update: dict[str, Any]
 
 
-_VOCABULARY = Vocabulary({"session/update": _UpdateParams})
+UPDATE_VOCABULARY = Vocabulary({"session/update": _UpdateParams})
 
 
 OnUpdate = Callable[["AgentProcess", str, dict[str, Any]], None]
-_VERSION_1_NEXT = "it does not speak the newest version of the protocol"
+VERSION_1_NEXT = "it does not speak the newest version of the protocol"
 
 
 class AgentOwner(Protocol):
@@ -380,7 +353,7 @@ class AgentProcess:
         self._diagnose("info", "agent/spawn", f"spawned {self.definition.command}", facts)
         self._set_status("initializing")
         options = ConnectionOptions(
-            vocabulary=_VOCABULARY,
+            vocabulary=UPDATE_VOCABULARY,
             on_report=self._on_report,
             answers_garbage=False,
             after_read=self._after_read,
@@ -393,7 +366,7 @@ class AgentProcess:
         ) as connection:
             self._connection = connection
             failure = await self._initialize(connection)
-            if failure is _VERSION_1_NEXT:
+            if failure is VERSION_1_NEXT:
                 process.close_input()
             elif failure is not None and not self._disposal.is_set():
                 self._fail_initialize(failure)
@@ -406,7 +379,7 @@ class AgentProcess:
             await self._terminate(process)
         self._record_exit(process)
         self._disconnect()
-        if failure is _VERSION_1_NEXT and not self._disposal.is_set():
+        if failure is VERSION_1_NEXT and not self._disposal.is_set():
             return None
         self._fail_start(f"agent {self.id} ended before it was ready")
         return "crashed" if failure is None else "initialize-failed"
@@ -435,15 +408,15 @@ class AgentProcess:
                     )
                 except (RpcError, ConnectionFailed) as error:
                     failure = self.secrets.hidden(str(error))
-                    if self._falls_back(error):
-                        failure = _VERSION_1_NEXT
+                    if falls_back(error, self.definition.protocol, self._version):
+                        self._version, failure = PROTOCOL_VERSION, VERSION_1_NEXT
                 tasks.cancel_scope.cancel()
         if scope.cancelled_caught:
             return "it was disposed"
         if failure is None and not isinstance(answer, dict):
             failure = "its answer is not an object"
         elif failure is None:
-            failure = self._disagreement(answer)
+            failure = disagreement(answer, self.definition.protocol, self._version)
         if failure is not None:
             return failure
         if self._version != PROTOCOL_VERSION and is_acp2(answer):
@@ -457,28 +430,6 @@ class AgentProcess:
         self._started.set()
         self._owner.on_ready(self)
         return None
-
-    def _disagreement(self, answer: dict[str, Any]) -> str | None:
-        """Return why no version of the protocol was agreed on."""
-        spoken, is_second = answer.get("protocolVersion"), is_acp2(answer)
-        asked = self._version
-        if asked != PROTOCOL_VERSION and is_second:
-            return None
-        if self.definition.protocol == NEWEST:
-            return f"its definition asks for protocol version 2, and it speaks {spoken!r}"
-        # Some agents answer with any version that they are asked for, in the shape of the first.
-        if spoken == PROTOCOL_VERSION or (spoken == asked and not is_second):
-            return None
-        return f"it speaks protocol version {spoken!r} and we speak {PROTOCOL_VERSION}"
-
-    def _falls_back(self, error: Exception) -> bool:
-        """Return whether to start it again with version 1, which it offers instead."""
-        if self.definition.protocol != "auto" or self._version == PROTOCOL_VERSION:
-            return False
-        if not offers_version_1(error):
-            return False
-        self._version = PROTOCOL_VERSION
-        return True
 
     async def _cancel_on_disposal(self, scope: anyio.CancelScope) -> None:
         await self._disposal.wait()

@@ -18,6 +18,7 @@ from quarterdeck.host.capabilities import FsHandler, TerminalHandler, check_term
 from quarterdeck.host.checks import config_invalid
 from quarterdeck.host.requests.permission_request import FindDecision, OnPermission
 from quarterdeck.host.secrets import Inherit
+from quarterdeck.http.remote_agent import header_problem, url_problem
 from quarterdeck.machine import NOTHING_HIDDEN, ConfinedStart, DefaultFsHandler, HiddenFolders
 from quarterdeck.protocol import AgentDefinition
 from quarterdeck.storage import MemoryStorage, Storage
@@ -266,20 +267,24 @@ def resolve_agent_definition(
         AcpError: `acpjs/config-invalid`, naming what is wrong.
     """
     given = _definition_mapping(definition)
-    for name in ("id", "command"):
+    names = ("id",) if given.get("url") is not None else ("id", "command")
+    for name in names:
         value = given.get(name)
         if not isinstance(value, str) or not value.strip():
             raise config_invalid(f"agent definition {name} must be a non-empty string")
+    _check_url(given)
     cwd = given.get("cwd", "")
     if not isinstance(cwd, str):
         raise config_invalid("agent definition cwd must be a string")
     return AgentDefinition(
         id=given["id"],
-        command=given["command"],
+        command=given.get("command", ""),
         args=_args(given.get("args")),
         env=_env(given),
         cwd=_absolute(host_cwd or Path.cwd(), cwd),
         meta=_meta(given),
+        url=given.get("url"),
+        headers=_headers(given),
         protocol=_protocol(given.get("protocol")),
     )
 
@@ -335,6 +340,34 @@ def _env(given: Mapping[str, Any]) -> Mapping[str, str] | None:
     ):
         raise config_invalid("agent definition env must be a string map")
     return MappingProxyType(dict(env))
+
+
+def _check_url(given: Mapping[str, Any]) -> None:
+    url = given.get("url")
+    if url is None:
+        if given.get("headers"):
+            raise config_invalid("agent definition headers need a url")
+        return
+    if not isinstance(url, str):
+        raise config_invalid("agent definition url must be a string")
+    for name in ("command", "args", "env"):
+        if given.get(name):
+            raise config_invalid(f"agent definition has a url and {name}; it takes one of them")
+    problem = url_problem(url)
+    if problem is not None:
+        raise config_invalid(f"agent definition url: {problem}")
+
+
+def _headers(given: Mapping[str, Any]) -> Mapping[str, str] | None:
+    headers = given.get("headers")
+    if headers is None:
+        return None
+    if not isinstance(headers, Mapping):
+        raise config_invalid("agent definition headers must be a string map")
+    problem = next(filter(None, (header_problem(*each) for each in headers.items())), None)
+    if problem is not None:
+        raise config_invalid(f"agent definition headers: {problem}")
+    return MappingProxyType(dict(headers))
 
 
 def _meta(given: Mapping[str, Any]) -> Mapping[str, Any] | None:

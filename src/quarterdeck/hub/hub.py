@@ -22,6 +22,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, assert_never
 
+import anyio
+from anyio import to_thread
+
 from quarterdeck.errors import AcpError
 from quarterdeck.hub.api.endpoint import Endpoint
 from quarterdeck.hub.auth.device import OWNER
@@ -35,6 +38,7 @@ from quarterdeck.hub.push.service import PushOptions, PushService
 from quarterdeck.hub.store import HUB_TABLES, MOVED, HubStore
 from quarterdeck.hub.transcript_cache import Transcripts
 from quarterdeck.hub.view_cache import SessionStates, ViewBudget
+from quarterdeck.machine.free_memory import release_free_memory
 from quarterdeck.machine.private_files import private_folder
 from quarterdeck.protocol import ERROR_CODES, ApprovalMismatchEvent
 from quarterdeck.runner import (
@@ -57,6 +61,7 @@ from quarterdeck.wire import IndependentTasks, background_tasks
 DATABASE: Final = "hub.db"
 RESERVE: Final = "hub.reserve"
 PUSH_KEY, HUB_KEY = "push.key", "identity.key"
+MEMORY_SECONDS: Final = 60.0
 OLD_TOKEN: Final = "token"  # noqa: S105 - the name of a file
 """The owner's, of an earlier version."""
 
@@ -147,6 +152,7 @@ class Hub:
         stack.callback(self.runner.subscribe_news(self._on_news))
         self.push.start(tasks)
         tasks.start_soon(self.auth.sweep_devices)
+        tasks.start_soon(_give_memory_back)
 
     def _push_service(self, home: Path, store: HubStore) -> PushService:
         origin = self.auth.public_origin
@@ -233,3 +239,10 @@ class Hub:
         """The open requests and streams of all devices."""
         devices = self.auth.devices
         return sum(devices.live_count(device.id) for device in devices.all)
+
+
+async def _give_memory_back() -> None:
+    """Give back what many views left free, every minute, if it is much; never returns."""
+    while True:
+        await anyio.sleep(MEMORY_SECONDS)
+        await to_thread.run_sync(release_free_memory)

@@ -194,6 +194,7 @@ def _config(hub: Hub) -> uvicorn.Config:
         capacity=capacity_for(raise_file_limit()),
         trusted_proxies=options.listening.proxies,
         accepted_peers=accepted_peers(options.listening),
+        is_known=hub.auth.is_known,
     )
     return server_config(hub_app(hub), accepted, end_seconds=END_SECONDS, **tls)
 

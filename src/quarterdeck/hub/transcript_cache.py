@@ -33,7 +33,8 @@ from quarterdeck.hub.view_cache import LogPages, ReadPage, ViewBudget, in_steps
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import SessionState, initial_state, to_json
 from quarterdeck.runner import RunnerApi
-from quarterdeck.views.transcript import Entry, Transcript
+from quarterdeck.views.entries import Entry
+from quarterdeck.views.transcript import Transcript
 
 PART_BYTES: Final = 4 << 20
 SESSIONS: Final = 256

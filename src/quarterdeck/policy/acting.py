@@ -49,13 +49,19 @@ class _Entry(Struct, frozen=True, gc=False):
     variables: frozenset[str]
     prefixes: tuple[str, ...]
     flags: frozenset[str]
-    full: frozenset[str]
-    """Subcommands that are harmless, though they abbreviate one that acts."""
+    abbreviations: frozenset[str]
+    """Every beginning of a subcommand that acts, by its letters alone."""
 
 
 def _letters_of(option: str) -> str:
     """Return an option without dashes and case: programs accept `--outDir` and `--out-dir`."""
     return option.replace("-", "").replace("_", "").lower()
+
+
+def _abbreviations(tokens: Sequence[str]) -> frozenset[str]:
+    words = [_letters_of(each) for each in tokens if each[0].isalpha()]
+    begun = {word[:end] for word in words for end in range(1, len(word) + 1)}
+    return frozenset(begun - {each[1:] for each in tokens if each.startswith("!")})
 
 
 @lru_cache(maxsize=512)
@@ -81,7 +87,7 @@ def _entry(name: str) -> _Entry | None:
         variables=frozenset(each[:-1] for each in tokens if each.endswith("=")),
         prefixes=tuple(each for each in tokens if each in ("+", "@") or each[-1] in ":,"),
         flags=flags,
-        full=frozenset(each[1:] for each in tokens if each.startswith("!")),
+        abbreviations=_abbreviations(tokens) if "abbreviated" in flags else frozenset(),
     )
 
 
@@ -229,12 +235,10 @@ def _wants_value(entry: _Entry, word: str) -> bool:
 
 
 def _of_operand(entry: _Entry, word: str, is_first: bool) -> Iterator[ActingWord]:  # noqa: FBT001
-    if word in entry.words or (entry.prefixes and word.startswith(entry.prefixes)):
+    is_listed = word in entry.words or (entry.prefixes and word.startswith(entry.prefixes))
+    is_first = is_first and bool(entry.abbreviations)
+    if is_listed or (is_first and _letters_of(word) in entry.abbreviations):
         yield (word,)
-    elif is_first and "abbreviated" in entry.flags and word not in entry.full:
-        letters = _letters_of(word)
-        if any(_letters_of(each).startswith(letters) for each in entry.words):
-            yield (word,)
     if entry.variables:
         variable = _VARIABLE.match(word)
         is_listed = variable is not None and bool(entry.variables & {"", variable[1]})

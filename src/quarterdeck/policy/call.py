@@ -201,6 +201,7 @@ def _stated(call: Call) -> Stated:
         for found in _json_in(call.content):
             stated.commands += read_input(found).commands
     stated.commands = list(dict.fromkeys(stated.commands))
+    stated.folders = list(dict.fromkeys(stated.folders))
     if not is_command and stated.paths and _EDITOR_VERBS.issuperset(stated.commands):
         stated.verbs, stated.commands = stated.commands, []
     if stated.commands:

@@ -23,6 +23,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Final, Literal, TypeAlias
 
 from msgspec.structs import replace
@@ -34,7 +35,7 @@ from quarterdeck.policy.harmless import is_harmless_assignment, without_wrapper
 from quarterdeck.policy.simple_command import SHELLS, SimpleCommand, names, program_of
 from quarterdeck.policy.strict_reading import KEYWORDS, read_strictly
 from quarterdeck.policy.wrappers import (
-    all_commands,
+    commands_of_line,
     inner_commands,
     is_shell,
     may_run_another,
@@ -72,6 +73,7 @@ _UNSEEN: Final = "\x00"
 """Stands for arguments that a command gets when it runs."""
 _DEEPEST: Final = 4  # programs that run each other
 _MOST_ALLOWED: Final = 64  # commands of a line that is allowed
+_MOST_INSIDE: Final = 8  # commands that one command runs
 _MOST_STARTS: Final = 8  # folders from which a `cd` may start
 _MOST_DENIED: Final = 256  # commands that are compared with rules that deny
 
@@ -197,6 +199,8 @@ class _Judge:
         """Return whether a pattern names what acts, and what the command runs."""
         acting = _acting(command, command.words)
         inside = list(_commands_inside(command)) if may_run_another(command) else ()
+        if len(inside) > _MOST_INSIDE:
+            return False
         return any(
             spells(pattern.text, acting)
             and all(self._allows_inner(pattern, inner, depth) for inner in inside)
@@ -299,7 +303,7 @@ def _commands_inside(command: SimpleCommand) -> Iterator[SimpleCommand | None]:
         understood = read_strictly(text)
         yield from [None] if understood is None else understood
         return
-    for inner in inner_commands(program, arguments):
+    for inner in islice(inner_commands(program, arguments), _MOST_INSIDE + 1):
         before = arguments[: len(arguments) - len(inner.words)]
         assigned = [each for each in before if _ASSIGNMENT.match(each)]
         is_moved = any(each in command.globs for each in before)  # one glob may be many words
@@ -315,7 +319,7 @@ def _commands_inside(command: SimpleCommand) -> Iterator[SimpleCommand | None]:
 def words_to_spell(line: CommandLine) -> list[str]:
     """Return the words of a line that act: a pattern allows them only if it spells them."""
     found = [
-        acting[0] if acting else "a glob that may become an option"
+        acting[0] if acting else "a glob that may become an option or a subcommand"
         for command in line.understood or ()
         for acting in _acting(command, command.words)
     ]
@@ -327,7 +331,7 @@ def words_to_spell(line: CommandLine) -> list[str]:
 
 def denies_line(patterns: Sequence[str], line: CommandLine, writes: WriteCheck) -> Denial | None:
     """Return whether a pattern denies a command of a line, wherever it might run."""
-    commands = all_commands((*line.commands, *line.others))
+    commands = commands_of_line(line)
     beginnings = _beginnings(tuple(patterns))
     for command in commands[:_MOST_DENIED]:
         if command.writes and writes(command.writes):
@@ -351,7 +355,7 @@ def _spellings(command: SimpleCommand) -> set[str]:
     """Return every text that a pattern may match to deny a command."""
     words = " ".join(command.words)
     found = {words, command.text} if command.assignments else {words}
-    if command.words:
+    if command.words and (command.has_open_word or "/" in command.words[0]):
         bare = " ".join((program_of(command), *command.words[1:]))
         # Arguments that it gets when it runs follow a blank.
         found |= {bare, f"{bare} "} if command.has_open_word else {bare}
@@ -360,6 +364,6 @@ def _spellings(command: SimpleCommand) -> set[str]:
 
 def _runs_unseen(command: SimpleCommand) -> bool:
     """Return whether a shell runs text that is not in the line."""
-    if command.words[:1] in (("source",), (".",)):
+    if command.words and command.words[0] in ("source", "."):
         return True
     return command.is_piped and is_shell(program_of(command))

@@ -50,12 +50,12 @@ MOST_NODES: Final = 500
 """Values that are looked at; a call has a few dozen."""
 MOST_TEXT: Final = 100_000
 """Characters of JSON, or of a patch, that are read in all."""
-MOST_COMMANDS: Final = 50
+MOST_COMMANDS: Final = 20
 """Command lines of one call."""
 MOST_PATHS: Final = 50
 """Paths of one call; a call with more is not read completely."""
 LONGEST_PATH: Final = 4_096
-MOST_COMMAND: Final = 5_000
+MOST_COMMAND: Final = 2_000
 """Characters of several command lines together; one alone may have `LONGEST`."""
 DEEPEST: Final = 8
 _SHELL: Final = re.compile(r"(?:/(?:usr/|usr/local/|opt/homebrew/)?bin/)?(?:ba|z|da|k)?sh")

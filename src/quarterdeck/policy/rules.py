@@ -33,7 +33,7 @@ from quarterdeck.policy.command_line import CommandLine
 from quarterdeck.policy.command_rules import Denial as Denial, allows_line, denies_line, is_inside
 from quarterdeck.policy.globs import matches_path, matches_text, relative_path
 from quarterdeck.policy.types import Patterns, PermissionPolicy
-from quarterdeck.policy.wrappers import all_commands
+from quarterdeck.policy.wrappers import commands_of_line
 
 _ODD: Final = re.compile(r"[*?\[\]{};&|<>\"'\\!#%]|^[A-Za-z][\w+.-]*:", re.ASCII)
 """What a shell reads as something else than a part of a path; or the beginning of an address."""
@@ -217,7 +217,7 @@ def _denies_commands(rule: Rule, reading: Reading, workspace: str) -> Denial | N
 
 
 def _writes_unknown(line: CommandLine) -> bool:
-    commands = all_commands((*line.commands, *line.others))
+    commands = commands_of_line(line)
     return any(is_unknown_path(path) for each in commands for path in each.writes)
 
 

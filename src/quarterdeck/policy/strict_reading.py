@@ -33,6 +33,7 @@ from quarterdeck.policy.simple_command import SHELLS, SimpleCommand, names
 LONGEST: Final = 65_536  # characters; a longer line is refused
 _MOST_PIECES: Final = 2_500  # of a plain line
 _MOST_STEPS: Final = 600  # of any other line
+_LONGEST_WORD: Final = 16_384  # characters of a word that is not plain
 _DEEPEST: Final = 3  # lines within lines that a shell reads
 KEYWORDS: Final = names(
     """if then else elif fi case esac for select while until do done in function time coproc
@@ -62,8 +63,9 @@ _WORD: Final = re.compile(
 )
 _PIECE: Final = re.compile(
     rf"(?P<literal>{_BRACES}|{_STATUS}|{_ARITHMETIC})|(?P<single>{_SINGLE})|(?P<double>{_DOUBLE})"
-    rf"|(?P<escaped>{_ESCAPED})|(?P<bare>{_BARE})"
+    rf"|(?P<escaped>{_ESCAPED})|(?P<bare>(?:(?!{_BRACES}){_BARE})++)"
 )
+_WILD: Final = re.compile(r"[*?\[]")
 _PLAIN_START: Final = "[A-Za-z0-9_./:,@%+-]"
 _PLAIN: Final = rf"{_PLAIN_START}[A-Za-z0-9_./:,@%+=#-]*+"
 _PLAIN_WORD: Final = re.compile(_PLAIN)
@@ -106,25 +108,26 @@ class Unclear(Exception):
 
 def read_strictly(line: str) -> tuple[SimpleCommand, ...] | None:
     """Return the commands of a line that is fully understood; None for any other."""
-    try:
-        return _commands_of(line)
-    except Unclear:
-        return None
+    return strict_reading_of(line)[0]
 
 
 def obstacle_of(line: str) -> str | None:
     """Return what the strict reading does not accept in a line; None if it accepts the line."""
+    return strict_reading_of(line)[1]
+
+
+def strict_reading_of(line: str) -> tuple[tuple[SimpleCommand, ...] | None, str | None]:
+    """Return the commands of a line, or None and what is not accepted in it."""
     try:
-        _commands_of(line)
+        return _commands_of(line), None
     except Unclear as unclear:
-        return str(unclear)
-    return None
+        return None, str(unclear)
 
 
 def _commands_of(line: str) -> tuple[SimpleCommand, ...]:
     if len(line) > LONGEST:
         raise Unclear(f"more than {LONGEST:,} characters")
-    if not line.isprintable() and not re.sub("[\n\t]", "", line).isprintable():
+    if not line.isprintable() and not line.replace("\n", "").replace("\t", "").isprintable():
         raise Unclear("a character that cannot be seen")
     is_short = line.count(" ") <= 2 * _MOST_PIECES
     is_plain = is_short and _QUICK_LINE.fullmatch(line) is not None
@@ -216,9 +219,7 @@ class _StrictReader:
 
     def read(self) -> tuple[SimpleCommand, ...]:
         while self._at < len(self._line):
-            self._steps.left -= 1
-            if self._steps.left < 0:
-                raise Unclear(f"more than {_MOST_STEPS:,} words, quotes and operators")
+            self._count()
             self._step()
         self._end_command()
         if self._document is not None or self._groups or self._needs_command or not self._found:
@@ -226,6 +227,11 @@ class _StrictReader:
         if self._has_given_text and self._has_piped_shell:
             raise Unclear("text that a shell may run")
         return tuple(self._found)
+
+    def _count(self) -> None:
+        self._steps.left -= 1
+        if self._steps.left < 0:
+            raise Unclear(f"more than {_MOST_STEPS:,} words, quotes and operators")
 
     def _step(self) -> None:
         """Read one token."""
@@ -254,9 +260,11 @@ class _StrictReader:
     # ---- words -----------------------------------------------------------------------------
 
     def _word(self) -> None:
-        found = _WORD.match(self._line, self._at)
+        found = _WORD.match(self._line, self._at, self._at + _LONGEST_WORD + 1)
         if found is None:
             raise Unclear(f"what only a shell can read: {self._excerpt()}")
+        if len(found[0]) > _LONGEST_WORD:
+            raise Unclear(f"a word of more than {_LONGEST_WORD:,} characters")
         start, self._at = self._at, found.end()
         written = found[0]
         if self._words:
@@ -287,9 +295,10 @@ class _StrictReader:
         parts: list[str] = []
         expands = False
         for piece in _PIECE.finditer(self._line, start, end):
+            self._count()
             kind, text = piece.lastgroup, piece[0]
             if kind == "bare":
-                expands = expands or text in "*?["
+                expands = expands or _WILD.search(text) is not None
             elif kind == "single":
                 text = text[1:-1]
             elif kind == "double":

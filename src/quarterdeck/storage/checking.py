@@ -8,6 +8,7 @@ everything that the mark has must be in the log.
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from quarterdeck.storage.sqlite_rows import (
     RECORDS,
     Record,
     is_intact_row,
+    last_stored,
     missing,
     read_record,
 )
@@ -63,8 +65,20 @@ def check_folder(home: Path) -> list[FileReport]:
     return [check_log(home / LOG), check_database(home / RUNNER), check_database(home / HUB)]
 
 
-def check_log(path: Path) -> FileReport:
-    """Check a SQLite log: structure, checksums, numbering, JSON, and the mark."""
+def check_quickly(path: Path, seconds: float) -> FileReport:
+    """Check what can be checked without reading every event.
+
+    Of a log: its structure as far as `seconds` allow, the records of all sessions, and whether
+    events at their ends are missing. The other files are small, and checked as a whole.
+    """
+    return check_log(path, seconds) if path.name == LOG else check_database(path)
+
+
+def check_log(path: Path, seconds: float | None = None) -> FileReport:
+    """Check a SQLite log: structure, checksums, numbering, JSON, and the mark.
+
+    With `seconds` events are not read, and the structure only for so long.
+    """
     report = FileReport(file=path.name)
     if not path.exists():
         report.status = "absent"
@@ -75,7 +89,9 @@ def check_log(path: Path) -> FileReport:
         check_file(path)
         with closing(connect_reader(path)) as connection:
             connection.execute("BEGIN")
-            _check_log(connection, report, reading)
+            if seconds is not None:
+                _check_structure(connection, report, seconds)
+            _check_log(connection, report, reading, is_quick=seconds is not None)
     except StorageRefused as error:
         report.add(error.reason)
     except (sqlite3.Error, UnicodeDecodeError) as error:
@@ -83,10 +99,29 @@ def check_log(path: Path) -> FileReport:
     return report
 
 
-def _check_log(connection: sqlite3.Connection, report: FileReport, reading: MarkReading) -> None:
-    for (found,) in connection.execute(f"PRAGMA integrity_check({_MOST_PROBLEMS})"):
+def _check_structure(connection: sqlite3.Connection, report: FileReport, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    connection.set_progress_handler(lambda: int(time.monotonic() > deadline), 100_000)
+    try:
+        _add_problems(connection, report, f"PRAGMA quick_check({_MOST_PROBLEMS})")
+    except sqlite3.OperationalError as error:
+        if "interrupted" not in str(error):
+            raise
+    finally:
+        connection.set_progress_handler(None, 0)
+
+
+def _add_problems(connection: sqlite3.Connection, report: FileReport, pragma: str) -> None:
+    for (found,) in connection.execute(pragma):
         if found != "ok":
             report.add(" ".join(str(found).split()))
+
+
+def _check_log(
+    connection: sqlite3.Connection, report: FileReport, reading: MarkReading, *, is_quick: bool
+) -> None:
+    if not is_quick:
+        _add_problems(connection, report, f"PRAGMA integrity_check({_MOST_PROBLEMS})")
     if connection.execute("PRAGMA user_version").fetchone()[0] < 2:
         report.problems.append("an older format: it has no checksums until a hub has opened it")
         return
@@ -96,18 +131,33 @@ def _check_log(connection: sqlite3.Connection, report: FileReport, reading: Mark
         report.sessions += 1
         if not record.is_intact:
             report.add(f"the record of session {record.session_id}: its checksum is wrong")
+        if is_quick:
+            _check_end(connection, record, report)
+            continue
         for found in scan_session(connection, record, unsealed):
             if isinstance(found, Damage):
                 report.add(found.sentence)
             else:
                 report.events += found.count
-    orphans = connection.execute(
-        "SELECT count(*) FROM events WHERE session NOT IN (SELECT id FROM sessions)"
-    ).fetchone()[0]
-    if orphans:
-        report.add(f"{orphans} runs of events of a session without a record")
+    if not is_quick:
+        _check_orphans(connection, report)
     for damage in [*missing_events(records, reading, epoch_in(connection)), *losses(connection)]:
         report.add(damage.sentence)
+
+
+def _check_end(connection: sqlite3.Connection, record: Record, report: FileReport) -> None:
+    """Check that the events of a session reach as far as its record says."""
+    head = record.head
+    reached = max(last_stored(connection, head.id), head.freed_seq)
+    if record.is_intact and reached < head.last_seq:
+        report.add(missing(record.session_id, reached + 1, head.last_seq).sentence)
+    report.events += max(0, head.last_seq - head.freed_seq)
+
+
+def _check_orphans(connection: sqlite3.Connection, report: FileReport) -> None:
+    query = "SELECT count(*) FROM events WHERE session NOT IN (SELECT id FROM sessions)"
+    if orphans := connection.execute(query).fetchone()[0]:
+        report.add(f"{orphans} runs of events of a session without a record")
 
 
 def epoch_in(connection: sqlite3.Connection) -> str:

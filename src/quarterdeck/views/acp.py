@@ -88,6 +88,8 @@ def session_updates(event: Event) -> Iterator[dict[str, Any]]:
             yield from _replacement(known)
         case PlanUpdateEvent():
             yield from _other_plan(known.payload)
+        case TerminalOutputEvent() | TerminalUpdateEvent() | ToolCallContentChunkEvent():
+            pass  # `AcpTerminals` shows them
         case (
             PromptFinishedEvent()
             | SessionStatusChangeEvent()
@@ -95,9 +97,6 @@ def session_updates(event: Event) -> Iterator[dict[str, Any]]:
             | PermissionRequestCreatedEvent()
             | PermissionRequestResolvedEvent()
             | ApprovalMismatchEvent()
-            | TerminalOutputEvent()
-            | TerminalUpdateEvent()  # `AcpTerminals` shows it
-            | ToolCallContentChunkEvent()  # `AcpTerminals` collects it
             | ForegroundEvent()
             | PlanRemovedEvent()  # a `plan` follows if it was shown
             | HostEvent()

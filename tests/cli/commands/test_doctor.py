@@ -5,8 +5,10 @@ import os
 import socket
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
+import anyio
 import pytest
 
 from quarterdeck.cli.arguments import data_directory
@@ -15,7 +17,9 @@ from quarterdeck.cli.main import main
 from quarterdeck.hub import default_home
 from quarterdeck.machine import confinement
 from quarterdeck.machine.confinement import Way
+from quarterdeck.storage import SqliteStorage
 from tests.cli.kit import Console
+from tests.storage.support import meta, opened, stored
 
 
 def environ(tmp_path: Path) -> dict[str, str]:
@@ -94,8 +98,34 @@ def test_a_token_of_an_earlier_version_is_reported(tmp_path: Path, home: Path) -
 def test_a_damaged_log_fails_and_is_left_as_it_is(tmp_path: Path, home: Path) -> None:
     (home / "log.db").write_bytes(b"no database")
     check = checks(tmp_path)["log.db"]
-    assert (check.status, ".recover" in check.remedy) == ("fail", True)
+    assert (check.status, "quarterdeck repair" in check.remedy) == ("fail", True)
     assert (home / "log.db").read_bytes() == b"no database"
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ("UPDATE sessions SET meta = '{}'", "the record of session s: its checksum is wrong"),
+        ("DELETE FROM events WHERE last_seq = 3", "event 3 of session s"),
+        ("DELETE FROM sessions", "events 1 to 3 of a session"),
+    ],
+)
+def test_the_quick_part_of_a_check_finds_what_is_missing(
+    change: str, named: str, tmp_path: Path, home: Path
+) -> None:
+    async def fill() -> None:
+        async with opened(SqliteStorage(home / "log.db")) as storage:
+            for seq in (1, 2, 3):
+                await storage.append([meta("s"), stored("s", seq)])
+
+    anyio.run(fill)
+    assert checks(tmp_path)["log.db"].status == "ok"
+    with closing(sqlite3.connect(home / "log.db")) as connection, connection:
+        connection.execute(change)
+    check = checks(tmp_path)["log.db"]
+    assert check.status == "fail"
+    assert named in check.found
+    assert "quarterdeck repair" in check.remedy
 
 
 def test_a_page_that_was_overwritten_is_found(tmp_path: Path, home: Path) -> None:

@@ -84,7 +84,7 @@ def test_people_see_the_decision_first(config: Path, capfd: pytest.CaptureFixtur
     assert status == 0
     assert out.splitlines() == [
         "ask",
-        "reason   No rule matches.",
+        "reason   No rule matches. No rule allows these files: out.txt.",
         "command  ls -l",
         "writes   out.txt",
         "risk     medium: Writes to out.txt",

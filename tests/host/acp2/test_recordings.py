@@ -19,7 +19,8 @@ import pytest
 from quarterdeck.protocol import Event, initial_state, reduce
 from quarterdeck.protocol.diffs import shown_content
 from quarterdeck.views.acp_v2 import AcpV2Updates
-from quarterdeck.views.transcript import MessageEntry, ToolEntry, Transcript, TurnEntry
+from quarterdeck.views.entries import MessageEntry, ToolEntry, TurnEntry
+from quarterdeck.views.transcript import Transcript
 from tests.host.acp2.replay import Played, play
 from tests.protocol.acp2_client import Client
 

@@ -20,6 +20,7 @@ import type {
   Data,
   Decision,
   Device,
+  DeviceEvent,
   Draft,
   FolderList,
   HubFacts,
@@ -35,6 +36,13 @@ import type {
   SessionRow,
   SessionView,
 } from './types.ts'
+
+/** The answer to an end of a device that the hub could not store yet. */
+type Unstored = { message: string }
+
+function sentenceOf(answer: Unstored | null): string | null {
+  return answer?.message ?? null
+}
 
 export interface Environment extends ApiOptions {
   /** Only a browser has one. */
@@ -351,14 +359,17 @@ export function createData(environment: Environment): Data & { stop(): void } {
       const isThis = id === device.value?.id
       return outcome.ok ? { ok: true, value: { ...outcome.value, isThis } } : outcome
     },
-    async revokeDevice(id: string): Promise<Outcome<null>> {
-      const outcome = await api.call<null>('DELETE', `/api/devices/${encodeURIComponent(id)}`)
+    async revokeDevice(id: string): Promise<Outcome<string | null>> {
+      const path = `/api/devices/${encodeURIComponent(id)}`
+      const outcome = await outcomeOf(api.call<Unstored | null>('DELETE', path), sentenceOf)
       await refreshDevices()
       return outcome
     },
-    async logout(): Promise<Outcome<null>> {
+    deviceLog: () =>
+      outcomeOf(api.get<{ events: DeviceEvent[] }>('/api/devices/log'), (answer) => answer.events),
+    async logout(): Promise<Outcome<string | null>> {
       if (push.status.value.state === 'on') await push.disable()
-      const outcome = await api.post<null>('/api/logout')
+      const outcome = await outcomeOf(api.post<Unstored | null>('/api/logout'), sentenceOf)
       if (outcome.ok) {
         newSession.clear()
         device.value = null
@@ -379,6 +390,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
     isLoaded: lists.isLoaded,
     device,
     facts,
+    damages: lists.damages,
     sessions: lists.sessions,
     lastSeen: offline.rows,
     agents: lists.agents,

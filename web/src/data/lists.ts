@@ -23,6 +23,7 @@ const GROUPS: readonly Group[] = ['needs-you', 'running', 'idle', 'done']
 export class Lists implements HostListener {
   readonly isLoaded = signal(false)
   readonly agents = signal<readonly AgentRow[]>([])
+  readonly damages = signal<readonly string[]>([])
   readonly sessions: ReadonlySignal<readonly SessionRow[]>
   readonly pending: PendingRequests
   onCaughtUp: () => void = () => {}
@@ -116,8 +117,9 @@ export class Lists implements HostListener {
 
   async #fetchSessions(): Promise<void> {
     this.#heardOf.clear()
-    const outcome = await this.#api.get<{ sessions: WireSession[] }>('/api/sessions')
+    const outcome = await this.#api.get<{ sessions: WireSession[]; damages?: string[] }>('/api/sessions')
     if (!outcome.ok) return
+    this.damages.value = outcome.value.damages ?? []
     const before = this.#sessions.value
     const listed = new Map<string, WireSession>()
     for (const each of outcome.value.sessions) {
@@ -170,6 +172,7 @@ export function rowOf(session: WireSession, waiting: number): SessionRow {
     lastAt: lastAt(session),
     lastSeq: session.lastSeq ?? 0,
     waiting,
+    damage: session.damage ?? null,
     additionalDirectories: session.additionalDirectories ?? [],
   }
 }

@@ -241,8 +241,14 @@ export class OpenSession implements SessionView, SessionListener {
     void this.#load()
   }
 
-  onEnded(): void {
+  onEnded(reason: string, message: string): void {
+    if (reason === 'reopened') return void this.#load() // its events continue in another log
     this.#generation += 1
+    if (reason === 'damaged') {
+      this.problem.value = { code: 'quarterdeck/damaged', message, status: 503, retryable: false }
+      this.phase.value = 'failed'
+      return
+    }
     this.phase.value = 'gone'
     void this.#services.offline.forget(this.sessionId)
   }

@@ -30,7 +30,7 @@ export interface SessionListener {
   onQueueChanged(): void
   /** The log was replaced: load it again. */
   onReset(): void
-  onEnded(reason: string): void
+  onEnded(reason: string, message: string): void
 }
 
 /** `Lists` (`lists.ts`): sessions and agents; it passes requests to `PendingRequests`. */
@@ -297,11 +297,11 @@ export class Stream {
     this.#settle()
   }
 
-  #onEnded(data: { sessionId?: string; reason: string }): void {
+  #onEnded(data: { sessionId?: string; reason: string; message?: string }): void {
     if (data.sessionId === undefined || data.reason === 'shutdown') return // the stream reconnects by itself
     const track = this.#tracks.get(data.sessionId)
     this.#tracks.delete(data.sessionId)
-    track?.listener.onEnded(data.reason)
+    track?.listener.onEnded(data.reason, data.message ?? '')
     this.#settle()
   }
 

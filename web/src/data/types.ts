@@ -22,6 +22,7 @@ import type {
 import type * as api from './api_types.ts'
 
 export type {
+  DeviceEvent,
   FolderList,
   KnownAgent,
   Pairing,
@@ -77,6 +78,8 @@ export interface SessionRow {
   lastSeq: number
   /** The number of pending requests. */
   waiting: number
+  /** What is wrong with its log, as a sentence. */
+  damage: string | null
   additionalDirectories: readonly string[]
 }
 
@@ -261,6 +264,8 @@ export interface Action {
   /** When the user took it, in milliseconds. */
   readonly at: number
   readonly refusal: Refusal | null
+  /** What to know about an answer that was applied and is not stored yet, as on a full disk. */
+  readonly problem: string | null
   /** The body that is sent, such as {optionId}; used to show it as pending. */
   readonly body: JsonObject
 }
@@ -289,6 +294,8 @@ export interface Data {
   readonly isLoaded: ReadonlySignal<boolean>
   readonly device: ReadonlySignal<Device | null>
   readonly facts: ReadonlySignal<HubFacts | null>
+  /** What is wrong with the log: a sentence for each damage that is known, the first few. */
+  readonly damages: ReadonlySignal<readonly string[]>
   /** Newest first within a group; groups in the order needs-you, running, idle, done. */
   readonly sessions: ReadonlySignal<readonly SessionRow[]>
   /** Sessions with an offline copy on this device, the last seen first. */
@@ -365,8 +372,12 @@ export interface Data {
   /** Read the devices; false if that failed. */
   refreshDevices(): Promise<boolean>
   renameDevice(id: string, name: string): Promise<Outcome<Device>>
-  revokeDevice(id: string): Promise<Outcome<null>>
-  logout(): Promise<Outcome<null>>
+  /** Returns what to do if the end of the device is not stored yet, as on a full disk. */
+  revokeDevice(id: string): Promise<Outcome<string | null>>
+  /** What happened to devices, the newest first. */
+  deviceLog(): Promise<Outcome<api.DeviceEvent[]>>
+  /** Returns what `revokeDevice` does. */
+  logout(): Promise<Outcome<string | null>>
 
   enablePush(kinds?: Partial<Record<PushKind, boolean>>): Promise<Outcome<null>>
   disablePush(): Promise<Outcome<null>>

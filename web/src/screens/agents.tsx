@@ -89,6 +89,7 @@ export function AgentsScreen(): JSX.Element {
 
 function noteOf(agent: KnownAgent): string {
   if (agent.name === 'demo') return 'Built in: works offline, needs no API key, gives scripted answers'
+  if (agent.url !== null) return `Runs at ${agent.url}`
   if (agent.source === 'configured') return 'From your configuration'
   return [agent.command, ...agent.args].join(' ')
 }

@@ -9,6 +9,7 @@ import { PermissionBatchCard } from '../ui/permission_batch'
 import { permissionGroups } from '../ui/permission_groups'
 import { Composer } from '../ui/composer'
 import { ConnectionPill, OfflineBanner } from '../ui/connection'
+import { SessionDamage } from '../ui/damage'
 import { Message, Mismatch, Status, Turn } from '../ui/transcript_entries'
 import { clock, pathEnd, sentence } from '../ui/format'
 import { ArrowDownIcon, BackIcon, ClockIcon, MoreIcon, Wheel } from '../ui/icons'
@@ -70,11 +71,13 @@ function Opened({ view }: { view: SessionView }): JSX.Element {
   }, [view])
   const main = useRef<HTMLDivElement>(null)
   const isTight = useTight(main)
+  const isFailed = view.phase.value === 'failed' // then the reason is shown in the body
   return (
     <div class="session">
       <div ref={main} class={`session-main ${isTight ? 'tight' : ''}`}>
         <Head view={view} onMore={() => setSheetOpen(true)} />
         <OfflineBanner />
+        <SessionDamage damage={isFailed ? null : (view.row.value?.damage ?? null)} />
         {isVeryWide.value ? null : <PlanStrip entries={view.state.value.plan?.entries ?? []} />}
         <Body view={view} reading={reading} />
         {view.phase.value === 'gone' ? null : <Dock view={view} reading={reading} />}

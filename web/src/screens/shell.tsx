@@ -9,6 +9,7 @@ import { DiffViewer } from '../ui/diff'
 import { requestChanges } from '../ui/press_guard'
 import { AgentsIcon, InboxIcon, SessionsIcon, SettingsIcon, Wheel } from '../ui/icons'
 import { listenForShortcuts, ShortcutHelp, type Key } from '../ui/shortcuts'
+import { LogDamage } from '../ui/damage'
 import { Banner, Toasts } from '../ui/kit'
 import { RouteLink } from '../ui/route_link'
 import { isWide } from '../ui/media_queries'
@@ -133,6 +134,7 @@ function SessionsScreen(): JSX.Element {
       </header>
       <OfflineBanner />
       <UpdateBanner />
+      <LogDamage />
       <div class="scroll">
         <SessionList />
       </div>
@@ -151,6 +153,7 @@ function ListPane(): JSX.Element {
         <ConnectionPill />
       </header>
       <UpdateBanner />
+      <LogDamage />
       <div class="scroll">
         <SessionList />
       </div>

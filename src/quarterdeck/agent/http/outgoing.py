@@ -55,7 +55,8 @@ class OutgoingStream:
         """Bytes of those that a reader was given."""
         self._messages: dict[int, bytes] = {}
         self._first = self._next = 1
-        self._position = 1
+        self.position = 1
+        """The number of the next message that a reader is given."""
 
     @property
     def last(self) -> int:
@@ -68,7 +69,7 @@ class OutgoingStream:
 
     @property
     def unsent_count(self) -> int:
-        return self._next - self._position
+        return self._next - self.position
 
     @property
     def unsent_size(self) -> int:
@@ -86,11 +87,11 @@ class OutgoingStream:
         """Return the reader's next messages with their numbers; none if it has all."""
         taken: list[tuple[int, bytes]] = []
         size = 0
-        while self._position < self._next and size < _BATCH_BYTES:
-            message = self._messages[self._position]
-            taken.append((self._position, message))
+        while self.position < self._next and size < _BATCH_BYTES:
+            message = self._messages[self.position]
+            taken.append((self.position, message))
             size += len(message)
-            self._position += 1
+            self.position += 1
         self.sent_size += size
         return taken
 
@@ -113,12 +114,12 @@ class OutgoingStream:
             raise LostMessages(str(self._first - position))
         before = range(self._first, position)
         self.sent_size = sum(len(self._messages[number]) for number in before)
-        self._position = position
+        self.position = position
 
     def drop_sent(self, size: int) -> tuple[int, int]:
         """Drop the oldest messages that were sent; return how many, and their size."""
         count = dropped = 0
-        while dropped < size and self._first < self._position:
+        while dropped < size and self._first < self.position:
             message = self._messages.pop(self._first)
             self._first += 1
             count += 1
@@ -129,7 +130,7 @@ class OutgoingStream:
 
     def clear(self) -> None:
         """Drop everything; its events are none of this stream any more."""
-        self._first = self._position = self._next
+        self._first = self.position = self._next
         self._messages.clear()
         self.size = self.sent_size = 0
         self.epoch = secrets.token_hex(4)

@@ -26,6 +26,7 @@ from quarterdeck.wire import background_tasks
 
 logger = logging.getLogger(__name__)
 
+_CLOSE_SECONDS = 0.5  # for the end of a rejected socket
 _END_SECONDS = 12.0  # for turns to be answered and sessions to be closed when the server ends
 
 
@@ -116,3 +117,7 @@ async def reject_websocket(
     start = {"type": "websocket.http.response.start", "status": refusal.status, "headers": headers}
     await send(start)
     await send({"type": "websocket.http.response.body", "body": body})
+    # uvicorn reports the end twice, and logs an error if the application returns before.
+    with anyio.move_on_after(_CLOSE_SECONDS):
+        for _ in range(2):
+            await receive()

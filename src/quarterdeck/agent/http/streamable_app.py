@@ -43,6 +43,7 @@ from quarterdeck.agent.http.outgoing import (
 )
 from quarterdeck.agent.http.posted import JSON, BodyReader, headers_of, media_type, respond
 from quarterdeck.agent.http.streamable import (
+    AFTER,
     INITIALIZE,
     InitialAnswer,
     RequestConflict,
@@ -77,7 +78,6 @@ _END_SECONDS: Final = 2.0  # for clients to read the last messages when the serv
 _REMEMBERED: Final = 256  # connections that have ended
 _PING_TICKS: Final = 3  # between two pings
 _STALLED_TICKS: Final = 12  # that a reader may leave a write waiting: a minute by default
-_OPENING: Final = b"retry: 1000\n: connected\n\n"
 
 logger = logging.getLogger(__name__)
 
@@ -445,7 +445,9 @@ async def stream_messages(
         while stream.reader is reader and await _send_next(connection, stream, events):
             pass
 
-    stream_format = StreamFormat(opening=_OPENING, comment=b": ping\n\n", closing=closing)
+    # Its id lets a reader that is cut off before the first event resume all the same.
+    opening = b"retry: 1000\nid: %b\n: connected\n\n" % stream.event_id(stream.position - 1)
+    stream_format = StreamFormat(opening=opening, comment=b": ping\n\n", closing=closing)
     stream.end_reader()
     stream.reader = reader
     connection.reader_joined()
@@ -460,6 +462,14 @@ async def stream_messages(
         connection.reader_left()
 
 
+def _event(event_id: bytes, message: bytes) -> bytes:
+    comment = b""
+    if message.startswith(AFTER):
+        comment, _, message = message.partition(b"\n")
+        comment += b"\n"
+    return b"%bid: %b\ndata: %b\n\n" % (comment, event_id, message)
+
+
 async def _send_next(
     connection: StreamableConnection, stream: OutgoingStream, events: EventStream
 ) -> bool:
@@ -469,10 +479,7 @@ async def _send_next(
     if taken:
         transport.reader_took()
         await events.send(
-            b"".join(
-                b"id: %b\ndata: %b\n\n" % (stream.event_id(number), message)
-                for number, message in taken
-            )
+            b"".join(_event(stream.event_id(number), message) for number, message in taken)
         )
         stream.written = taken[-1][0]
         transport.reader_wrote()

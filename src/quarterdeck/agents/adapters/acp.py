@@ -175,6 +175,8 @@ class AcpAdapter:
 
     async def is_installed(self) -> bool:
         """Return whether the program of the agent is installed."""
+        if self._definition.url is not None:
+            return True  # whether it runs is known when it is used
         search = (self._definition.env or {}).get("PATH")
         found = await anyio.to_thread.run_sync(
             lambda: shutil.which(self._definition.command, path=search)

@@ -120,31 +120,36 @@ def body(event: Event, marks: Marks, cwd: str) -> list[Line]:
             return _content_lines(call if isinstance(call, Mapping) else {}, cwd)
         case ApprovalMismatchEvent():
             return mismatch_lines(payload)
-        case (
-            UserMessageChunkEvent()
-            | AgentMessageChunkEvent()
-            | AgentThoughtChunkEvent()
-            | AvailableCommandsUpdateEvent()
-            | CurrentModeUpdateEvent()
-            | SessionConfigInitEvent()
-            | ConfigOptionsUpdateEvent()
-            | SessionInfoUpdateEvent()
-            | UsageUpdateEvent()
-            | PromptFinishedEvent()
-            | SessionStatusChangeEvent()
-            | SessionResetEvent()
-            | PermissionRequestResolvedEvent()
-            | TerminalOutputEvent()
-            | TerminalUpdateEvent()
-            | ForegroundEvent()
-            | PlanRemovedEvent()
-            | UnrecognizedUpdateEvent()
-            | HostEvent()
-            | UnknownEvent()
-        ):
-            return []
+        case SessionEvent() | HostEvent() | UnknownEvent():
+            return _no_lines(known)
         case _:
             assert_never(known)
+
+
+def _no_lines(
+    _event: UserMessageChunkEvent
+    | AgentMessageChunkEvent
+    | AgentThoughtChunkEvent
+    | AvailableCommandsUpdateEvent
+    | CurrentModeUpdateEvent
+    | SessionConfigInitEvent
+    | ConfigOptionsUpdateEvent
+    | SessionInfoUpdateEvent
+    | UsageUpdateEvent
+    | PromptFinishedEvent
+    | SessionStatusChangeEvent
+    | SessionResetEvent
+    | PermissionRequestResolvedEvent
+    | TerminalOutputEvent
+    | TerminalUpdateEvent
+    | ForegroundEvent
+    | PlanRemovedEvent
+    | UnrecognizedUpdateEvent
+    | HostEvent
+    | UnknownEvent,
+) -> list[Line]:
+    """Return nothing: a few words are enough for such an event."""
+    return []
 
 
 def mismatch_lines(payload: Mapping[str, Any]) -> list[Line]:

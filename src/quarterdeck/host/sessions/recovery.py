@@ -40,6 +40,7 @@ from quarterdeck.protocol import (
     PlanUpdateEvent,
     PromptFinishedEvent,
     SessionConfigInitEvent,
+    SessionEvent,
     SessionInfoUpdateEvent,
     SessionResetEvent,
     SessionStatusChangeEvent,
@@ -282,28 +283,32 @@ def _fold(
                 _fold_elicitation(event.payload, pending)
         case CurrentModeUpdateEvent() | SessionConfigInitEvent() | ConfigOptionsUpdateEvent():
             session.settings.learn(event.type, event.payload)
-        case (
-            UserMessageChunkEvent()
-            | AgentMessageChunkEvent()
-            | AgentThoughtChunkEvent()
-            | PlanEvent()
-            | AvailableCommandsUpdateEvent()
-            | SessionInfoUpdateEvent()
-            | UsageUpdateEvent()
-            | ApprovalMismatchEvent()
-            | TerminalOutputEvent()
-            | TerminalUpdateEvent()
-            | MessageUpdateEvent()
-            | ForegroundEvent()
-            | PlanUpdateEvent()
-            | PlanRemovedEvent()
-            | HostEvent()
-            | UnknownEvent()
-        ):
-            pass  # leaves nothing open
+        case SessionEvent() | HostEvent() | UnknownEvent():
+            _leave(known)
         case _:
             assert_never(known)
     return status
+
+
+def _leave(
+    _event: UserMessageChunkEvent
+    | AgentMessageChunkEvent
+    | AgentThoughtChunkEvent
+    | PlanEvent
+    | AvailableCommandsUpdateEvent
+    | SessionInfoUpdateEvent
+    | UsageUpdateEvent
+    | ApprovalMismatchEvent
+    | TerminalOutputEvent
+    | TerminalUpdateEvent
+    | MessageUpdateEvent
+    | ForegroundEvent
+    | PlanUpdateEvent
+    | PlanRemovedEvent
+    | HostEvent
+    | UnknownEvent,
+) -> None:
+    """Do nothing: such an event leaves nothing open."""
 
 
 def _fold_elicitation(payload: dict[str, Any], pending: _Pending) -> None:

@@ -53,14 +53,18 @@ class KnownAgentList(ApiResponse, frozen=True, kw_only=True):
 
 
 class DefinitionBody(Body, frozen=True, kw_only=True):
-    """How to start an agent by command."""
+    """How to start an agent: by a command, or at the URL where it runs."""
 
     id: _Text
-    command: _Text
+    command: str = ""
     args: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
     """Never stored: an agent that has some cannot be started again by the hub alone."""
     cwd: str | None = None
+    url: _Text | None = None
+    """http and https for Streamable HTTP, ws and wss for a WebSocket."""
+    headers: dict[str, str] = field(default_factory=dict)
+    """Sent to the URL; never stored, as `env` is not."""
 
 
 class SpawnAgent(Body, frozen=True, kw_only=True):
@@ -97,9 +101,12 @@ class _Agents:
             "command": wanted.command,
             "args": list(wanted.args),
             "cwd": wanted.cwd or "",
+            "url": wanted.url,
         }
         if wanted.env:
             definition["env"] = dict(wanted.env)
+        if wanted.headers:
+            definition["headers"] = dict(wanted.headers)
         agent = await self._runner.spawn_agent(definition, by=request.by.actor)
         return await self._view(agent, notice=_notice(wanted))
 
@@ -144,10 +151,11 @@ class _Agents:
 
 
 def _notice(definition: DefinitionBody) -> str | None:
-    if not definition.env:
+    if not definition.env and not definition.headers:
         return None
+    what = "its environment" if definition.env else "its headers"
     return (
-        "the values of its environment are not stored, so the hub cannot start this agent again by"
+        f"the values of {what} are not stored, so the hub cannot start this agent again by"
         " itself; to reopen its sessions after a restart, add it to hub.toml"
     )
 

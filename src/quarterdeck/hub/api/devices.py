@@ -380,16 +380,21 @@ class _DeviceApi:
             return _owner_stays()
         if not await self._devices.revoke(device_id, except_for=connection_of(scope)):
             return _no_such_device()
-        problem = self._devices.unstored_revocation(device_id)
-        if problem is not None:
-            return _json(UnstoredRevocation(message=problem), 202)
-        return Response(status_code=204)
+        return self._revoked(device_id)
 
     async def log_out(self, scope: AsgiScope, _body: bytes) -> Response:
         asking = device_of(scope)
         if asking.id != OWNER:
             await self._devices.revoke(asking.id, except_for=connection_of(scope))
-        return Response(status_code=204, headers={"clear-site-data": '"storage"'})
+        response = self._revoked(asking.id)
+        response.headers["clear-site-data"] = '"storage"'
+        return response
+
+    def _revoked(self, device_id: str) -> Response:
+        problem = self._devices.unstored_revocation(device_id)
+        if problem is None:
+            return Response(status_code=204)
+        return _json(UnstoredRevocation(message=problem), 202)
 
 
 def _owner_stays() -> Response:

@@ -29,6 +29,7 @@ from quarterdeck.runner import SessionOverview, relative_folder
 _Text = Annotated[str, Meta(min_length=1, max_length=4096)]
 # Begins with a slash; not as a pattern, for the reason that `prompts` gives.
 _Path = Annotated[str, Meta(min_length=1, max_length=4096)]
+MOST_DAMAGES: Final = 5
 HISTORY_BYTES: Final = 4 << 20
 """A page of events ends when it has as many bytes: a few large events must not fill the memory."""
 _Seq = Annotated[int, Meta(ge=0, le=2**53)]
@@ -38,6 +39,8 @@ class SessionList(ApiResponse, frozen=True, kw_only=True):
     sessions: list[SessionOverview]
     epoch: str
     """Of the log: keep it with each `lastSeq`, and send both to resume."""
+    damages: tuple[str, ...]
+    """A sentence for each damage that was found in the log; the first few."""
 
 
 class SessionListQuery(Query, frozen=True, kw_only=True):
@@ -129,11 +132,13 @@ class _Sessions:
     async def list(self, request: ApiRequest) -> SessionList:
         query = request.query_as(SessionListQuery)
         wanted = {"status": query.status, "agent": query.agent, "cwd": query.cwd}
+        listed = await self._runner.list_sessions()
         return SessionList(
             epoch=self._runner.log_epoch().id,
+            damages=self._runner.health().damages[:MOST_DAMAGES],
             sessions=[
                 session
-                for session in await self._runner.list_sessions()
+                for session in listed
                 if all(
                     value is UNSET or getattr(session, name) == value
                     for name, value in wanted.items()

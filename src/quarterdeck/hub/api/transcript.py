@@ -21,14 +21,14 @@ from quarterdeck.hub.hub import Hub
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import SessionState, initial_state, to_json
 from quarterdeck.runner import SessionOverview
-from quarterdeck.views.transcript import (
+from quarterdeck.views.clipping import clipped
+from quarterdeck.views.entries import (
     Entry,
     MessageEntry,
     MismatchEntry,
     StatusEntry,
     ToolEntry,
     TurnEntry,
-    clipped,
 )
 
 _MOST_DIGITS: Final = 16  # of a seq

@@ -138,6 +138,12 @@ class Devices:
         """Return the public key of a device; None if it has a token, or there is no such device."""
         return self._keys.get(device_id)
 
+    def is_named(self, *, token: str | None, device_id: str | None) -> bool:
+        """Return whether there is a device with this token, or a browser with this id."""
+        if token is not None:
+            return digest(token) in self._ids
+        return device_id in self._keys
+
     async def seen(self, device_id: str, sighting: Sighting = UNKNOWN) -> Device | None:
         """Record a request of a device that has proved who it is; None if it has ended."""
         device = self._devices.get(device_id)

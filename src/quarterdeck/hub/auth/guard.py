@@ -61,6 +61,7 @@ from quarterdeck.hub.auth.admission import (
     Rejected,
     admit,
     is_page_file,
+    named_credentials,
     without_credentials,
     without_secrets,
 )
@@ -544,6 +545,11 @@ class Authentication:
     def public_origin(self) -> str:
         """The address of the hub for other devices, such as "https://desk.example"."""
         return public_origin(self.options.listening)
+
+    def is_known(self, head: bytes) -> bool:
+        """Return whether the head of a request names a device; not whether it proves to be it."""
+        token, device_id = named_credentials(head)
+        return self.devices.is_named(token=token, device_id=device_id)
 
     def guard(self, app: Asgi) -> HttpGuard:
         """Return `app` behind a guard."""

@@ -51,6 +51,7 @@ from quarterdeck.protocol import (
     PlanUpdateEvent,
     PromptFinishedEvent,
     SessionConfigInitEvent,
+    SessionEvent,
     SessionInfoUpdateEvent,
     SessionResetEvent,
     SessionState,
@@ -335,24 +336,6 @@ class EditorSubscription:
     async def _take(self, event: Event) -> None:
         known = any_event(event)
         match known:
-            case (
-                AgentMessageChunkEvent()  # most events are chunks
-                | AgentThoughtChunkEvent()
-                | ToolCallUpdateEvent()
-                | ToolCallEvent()
-                | UserMessageChunkEvent()
-                | PlanEvent()
-                | AvailableCommandsUpdateEvent()
-                | CurrentModeUpdateEvent()
-                | SessionConfigInitEvent()
-                | ConfigOptionsUpdateEvent()
-                | SessionInfoUpdateEvent()
-                | UsageUpdateEvent()
-                | UnrecognizedUpdateEvent()
-                | MessageUpdateEvent()
-                | PlanUpdateEvent()
-            ):
-                await self._send_updates(event)
             case TerminalOutputEvent() | TerminalUpdateEvent() | ToolCallContentChunkEvent():
                 for update in self._terminals.take(known):
                     await self._send(update)
@@ -373,10 +356,29 @@ class EditorSubscription:
                 | UnknownEvent()
             ):
                 pass  # ACP 1 has no update for them
+            case SessionEvent():
+                await self._send_updates(known)
             case _:
                 assert_never(known)
 
-    async def _send_updates(self, event: Event) -> None:
+    async def _send_updates(
+        self,
+        event: AgentMessageChunkEvent
+        | AgentThoughtChunkEvent
+        | ToolCallUpdateEvent
+        | ToolCallEvent
+        | UserMessageChunkEvent
+        | PlanEvent
+        | AvailableCommandsUpdateEvent
+        | CurrentModeUpdateEvent
+        | SessionConfigInitEvent
+        | ConfigOptionsUpdateEvent
+        | SessionInfoUpdateEvent
+        | UsageUpdateEvent
+        | UnrecognizedUpdateEvent
+        | MessageUpdateEvent
+        | PlanUpdateEvent,
+    ) -> None:
         is_history = event.seq <= self._history_until
         if self._is_replaying or (event.type == "session-config-init" and is_history):
             return

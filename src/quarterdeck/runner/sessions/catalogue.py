@@ -23,7 +23,7 @@ from quarterdeck.host import Host
 from quarterdeck.protocol import Event, SessionSnapshotWire, SessionStatus, decode_event
 from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.runner.actor import not_found
-from quarterdeck.storage import SessionMeta, Storage
+from quarterdeck.storage import MOST_PAGE_BYTES, SessionMeta, Storage
 from quarterdeck.storage.group_commit import PageRequest, ThreadedStorage
 
 logger = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ class SessionTitles:
                 elif words.strip():
                     return words, True, first_at
             looked += len(page)
-            if len(page) < PAGE:
+            if len(page) < PAGE and sum(map(len, page)) < MOST_PAGE_BYTES:
                 return words, False, first_at
             after = max(after + len(page), last)
         return words, True, first_at
@@ -201,13 +201,22 @@ class SessionCatalogue:
 
     async def listed(self) -> list[SessionOverview]:
         """Return all sessions as `all` does, with titles and times that are up to date."""
-        await self._titles.learn((each.session_id, each.last_seq) for each in self.all())
+        await self._titles.learn(self._heads())
         return self.all()
 
     async def shown(self, session_id: str) -> SessionOverview:
         """Return a session as `get` does, with a title and a time that are up to date."""
         await self._titles.learn([(session_id, self.get(session_id).last_seq)])
         return self.get(session_id)
+
+    def _heads(self) -> Iterator[tuple[str, int]]:
+        """Iterate over the ids of all sessions, each with its last number."""
+        live = [each.session_id for each in self._host.get_sessions()]
+        known = set(live)
+        yield from (
+            (name, meta.last_seq) for name, meta in self._closed.items() if name not in known
+        )
+        yield from ((name, self._host.last_seq(name)) for name in live)
 
     def all(self) -> list[SessionOverview]:
         """Return all sessions, in the order of their beginning as far as it is known."""
