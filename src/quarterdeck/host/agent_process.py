@@ -54,9 +54,10 @@ from quarterdeck.host.acp2.connection import Acp2Connection, AgentConnection
 from quarterdeck.host.acp2.handshake import (
     NEWEST,
     answer_as_acp1,
+    disagreement,
+    falls_back,
     initialize_params,
     is_acp2,
-    offers_version_1,
 )
 from quarterdeck.host.agent_facts import (
     UPDATE_VOCABULARY,
@@ -402,15 +403,15 @@ class AgentProcess:
                     )
                 except (RpcError, ConnectionFailed) as error:
                     failure = self.secrets.hidden(str(error))
-                    if self._falls_back(error):
-                        failure = VERSION_1_NEXT
+                    if falls_back(error, self.definition.protocol, self._version):
+                        self._version, failure = PROTOCOL_VERSION, VERSION_1_NEXT
                 tasks.cancel_scope.cancel()
         if scope.cancelled_caught:
             return "it was disposed"
         if failure is None and not isinstance(answer, dict):
             failure = "its answer is not an object"
         elif failure is None:
-            failure = self._disagreement(answer)
+            failure = disagreement(answer, self.definition.protocol, self._version)
         if failure is not None:
             return failure
         if self._version != PROTOCOL_VERSION and is_acp2(answer):
@@ -424,28 +425,6 @@ class AgentProcess:
         self._started.set()
         self._owner.on_ready(self)
         return None
-
-    def _disagreement(self, answer: dict[str, Any]) -> str | None:
-        """Return why no version of the protocol was agreed on."""
-        spoken, is_second = answer.get("protocolVersion"), is_acp2(answer)
-        asked = self._version
-        if asked != PROTOCOL_VERSION and is_second:
-            return None
-        if self.definition.protocol == NEWEST:
-            return f"its definition asks for protocol version 2, and it speaks {spoken!r}"
-        # Some agents answer with any version that they are asked for, in the shape of the first.
-        if spoken == PROTOCOL_VERSION or (spoken == asked and not is_second):
-            return None
-        return f"it speaks protocol version {spoken!r} and we speak {PROTOCOL_VERSION}"
-
-    def _falls_back(self, error: Exception) -> bool:
-        """Return whether to start it again with version 1, which it offers instead."""
-        if self.definition.protocol != "auto" or self._version == PROTOCOL_VERSION:
-            return False
-        if not offers_version_1(error):
-            return False
-        self._version = PROTOCOL_VERSION
-        return True
 
     async def _wait_end(self, connection: Connection, process: ProcessTransport) -> None:
         """Wait until the agent has ended, or has to be ended."""
