@@ -109,6 +109,11 @@ def test_no_file_names_a_package_registry() -> None:
             assert host not in text, f"{name} names {host}"
 
 
+def test_no_file_has_the_markers_of_a_merge_conflict() -> None:
+    marker = re.compile(r"^(?:<{7}|>{7}) ", re.MULTILINE)
+    assert [name for name, text in repository_texts() if marker.search(text)] == []
+
+
 def test_constraints_are_names_and_versions_only() -> None:
     pin = re.compile(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.+!-]*")
     for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():

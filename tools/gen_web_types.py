@@ -236,7 +236,7 @@ _SIMPLE: Final = {
     "dict[str, Any]": "{ [key: string]: unknown }",
     "TailBuffer": "string",
 }
-_ARRAYS: Final = ("list", "tuple", "Blocks", "KeyedSequence")
+_ARRAYS: Final = ("list", "tuple", "Blocks", "KeyedSequence", "Sequence")
 
 
 def _python_type(node: ast.expr) -> tuple[str, bool]:
@@ -261,6 +261,8 @@ def _subscript(outer: str, inner: ast.expr) -> tuple[str, bool]:
         return _python_type(parts[0])[0], True
     if outer in _ARRAYS:
         return _array(_python_type(parts[0])[0]), False
+    if outer == "Mapping":
+        return f"Map<string, {_python_type(parts[1])[0]}>", False
     if outer == "OrderedMap":
         return f"Map<string, {_python_type(parts[0])[0]}>", False
     raise NotImplementedError(f"no TypeScript for {outer}[{ast.unparse(inner)}]")

@@ -238,7 +238,8 @@ def _places(page: Page, hub: HubProcess, shown: str) -> Iterator[str]:
 
 def _details(page: Page, hub: HubProcess, shown: str) -> Iterator[str]:
     """Open what lies within the session that is shown."""
-    page.get_by_role("button", name="Open diff").click()
+    page.get_by_role("log").evaluate("log => log.scrollTo(0, 0)")  # distant rows are not drawn
+    page.get_by_role("button", name="Open diff").first.click()
     page.get_by_role("dialog").wait_for()
     yield "change"
     page.keyboard.press("Escape")

@@ -5,6 +5,7 @@ commands and the HTTP API show them as they are.
 
 QuarterdeckError
 ├── AcpError                a host, client or transport call failed with an `acpjs/*` code
+│   └── TurnFailed              a turn ended with an error of the agent
 ├── ProtocolError           a peer, a file or a stored log broke the rules
 │   ├── EventInvalid            data that is not an event
 │   ├── JsonInvalid             text that is not JSON
@@ -59,6 +60,17 @@ class AcpError(QuarterdeckError):
         self.message = message
         self.data = data
         self.retryable = code == "acpjs/transport-closed" if retryable is None else retryable
+
+
+class TurnFailed(AcpError):
+    """A turn ended with an error of the agent; raised by `PromptResult.raise_for_error` only."""
+
+    def __init__(self, reason: str, rpc_code: int, data: Any = None) -> None:
+        super().__init__("acpjs/agent-error", f"the turn failed: {reason[:_DETAILS]}", data=data)
+        self.reason = reason
+        """The agent's words."""
+        self.rpc_code = rpc_code
+        """The code of its JSON-RPC error."""
 
 
 class ProtocolError(QuarterdeckError):

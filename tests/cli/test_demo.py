@@ -227,7 +227,7 @@ def test_a_crash_is_one_clear_line_and_status_1() -> None:
     done = demo("--fast", "--scenario", "crash")
     assert done.returncode == 1
     assert re.search(
-        r"^quarterdeck: session/prompt was not answered: python\S* exited with status 7",
+        r"^quarterdeck: session/prompt was not answered: demo exited with status 7",
         done.stderr,
         re.MULTILINE,
     )
@@ -257,7 +257,7 @@ def test_an_agent_that_does_not_start_is_one_line_and_status_1(tmp_path: Path) -
     done = demo("--scenario", str(scenario))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(
-        "quarterdeck: could not start a session: initialize was not answered: python"
+        "quarterdeck: could not start a session: initialize was not answered: demo"
     )
     assert "exited with status 3" in done.stderr
 

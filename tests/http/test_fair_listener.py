@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio  # noqa: TID251 - protocols are asyncio's
 import socket
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -12,7 +13,7 @@ import anyio.lowlevel
 import pytest
 from typing_extensions import override
 
-from quarterdeck.http.fair_listener import PER_TURN, FairListener, network_of
+from quarterdeck.http.fair_listener import CROWD, PER_TURN, FairListener, IsKnown, network_of
 
 pytestmark = pytest.mark.anyio
 
@@ -40,11 +41,18 @@ def connect(source: str, port: int) -> socket.socket:
 
 
 @asynccontextmanager
-async def listening(most_waiting: int) -> AsyncIterator[tuple[int, list[str], FairListener]]:
+async def listening(
+    most_waiting: int, *, is_known: IsKnown | None = None
+) -> AsyncIterator[tuple[int, list[str], FairListener]]:
     order: list[str] = []
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
         changed = anyio.Event()
-        fair = FairListener(listener, lambda: Begun(order, changed), most_waiting=most_waiting)
+        fair = FairListener(
+            listener,
+            lambda: Begun(order, changed),
+            most_waiting=most_waiting,
+            is_known=is_known,
+        )
         try:
             yield listener.getsockname()[1], order, fair
         finally:
@@ -74,6 +82,62 @@ async def test_the_address_with_the_most_loses_its_oldest() -> None:
         assert order.count("127.0.0.2") == 5
         for each in (*clients, *others):
             each.close()
+
+
+HEAD = b"GET / HTTP/1.1\r\nHost: x\r\n%b\r\n\r\n"
+
+
+def names_itself(head: bytes) -> bool:
+    return b"Name: mine" in head
+
+
+@pytest.mark.parametrize("sent", [b"", HEAD % b"Name: other", b"GET / HT"])
+@pytest.mark.parametrize("place", [0, 20, 60])
+async def test_a_known_client_is_begun_before_a_flood_of_its_own_address(
+    sent: bytes, place: int
+) -> None:
+    async with listening(most_waiting=CROWD + 8, is_known=names_itself) as (port, order, fair):
+        clients = [connect("127.0.0.2", port) for _ in range(place)]
+        mine = connect("127.0.0.2", port)
+        clients += [connect("127.0.0.2", port) for _ in range(100 - place)]
+        for each in clients:
+            each.sendall(sent)
+        mine.sendall(HEAD % b"Name: mine")
+        fair._accept()  # noqa: SLF001 - all at once: more than half are dropped
+        while not order:  # noqa: ASYNC110 - its own list
+            await anyio.sleep(0.001)
+        mine.settimeout(0.0)
+        with pytest.raises(BlockingIOError):
+            mine.recv(1)  # it is open
+        dropped = [each for each in clients if is_closed(each)]
+        assert 59 <= len(dropped) <= 61
+        assert fair._known == deque()  # noqa: SLF001 - it was begun first
+        for each in (*clients, mine):
+            each.close()
+
+
+async def test_strangers_are_all_begun_and_those_that_left_are_not() -> None:
+    async with listening(most_waiting=1000, is_known=names_itself) as (port, order, fair):
+        clients = [connect("127.0.0.2", port) for _ in range(3 * CROWD)]
+        for each in clients[:CROWD]:
+            each.close()
+        fair._accept()  # noqa: SLF001
+        while len(order) < 2 * CROWD:  # noqa: ASYNC110 - its own list
+            await anyio.sleep(0.001)
+        await anyio.sleep(0.05)
+        assert len(order) == 2 * CROWD
+        for each in clients:
+            each.close()
+
+
+def is_closed(client: socket.socket) -> bool:
+    client.settimeout(0.0)
+    try:
+        return client.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True
 
 
 async def test_what_waits_is_closed_with_the_listener() -> None:

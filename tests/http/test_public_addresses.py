@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
 from quarterdeck.agent.builtin.tools.fetch import Fetcher
 from quarterdeck.errors import ToolFailed
@@ -129,3 +131,72 @@ def test_a_subscription_at_a_private_address_is_rejected_at_once(address: str) -
 def test_a_subscription_at_a_public_address_is_accepted(address: str) -> None:
     host = f"[{address}]" if ":" in address else address
     assert origin_of(f"https://{host}/x", frozenset()) == f"https://{host}"
+
+
+# From the registries of IANA, not from the table that is tested.
+SPECIAL_IPV4 = [
+    "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
+    "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15",
+    "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
+]  # fmt: skip
+SPECIAL_IPV6 = [
+    "::/128", "::1/128", "::/96", "64:ff9b:1::/48", "100::/64", "100:0:0:1::/64", "2001::/23",
+    "2001:db8::/32", "3fff::/20", "5f00::/16", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8",
+]  # fmt: skip
+
+
+def _spelled(number: int) -> list[str]:
+    """Return an IPv4 address in every form that a resolver or a gateway takes for it."""
+    a, b, c, d = number.to_bytes(4, "big")
+    high, low = number >> 16, number & 0xFFFF
+    return [
+        f"{a}.{b}.{c}.{d}", f"{a}.{b}.{c}.{d}.", str(number), hex(number), f"0{number:o}",
+        f"{a}.{b}.{low}", f"{a}.{number & 0xFFFFFF}", f"0x{a:x}.0{b:o}.{c}.{d}",
+        f"::ffff:{a}.{b}.{c}.{d}", f"::ffff:{high:x}:{low:x}", f"64:ff9b::{high:x}:{low:x}",
+        f"2002:{high:x}:{low:x}::1",
+    ]  # fmt: skip
+
+
+@given(st.sampled_from(SPECIAL_IPV4), st.integers(0, 2**28 - 1))
+def test_no_special_ipv4_address_is_public_however_it_is_written(network: str, offset: int) -> None:
+    block = ipaddress.IPv4Network(network)
+    number = int(block.network_address) + offset % block.num_addresses
+    assert [each for each in _spelled(number) if is_public(each)] == []
+
+
+@given(st.sampled_from(SPECIAL_IPV6), st.integers(0, 2**128 - 1))
+def test_no_special_ipv6_address_is_public(network: str, offset: int) -> None:
+    block = ipaddress.IPv6Network(network)
+    address = block[offset % block.num_addresses]
+    assert not is_public(str(address))
+    assert not is_public(address.exploded)
+    assert not is_public(f"[{address}]")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://push.example@127.0.0.1:{port}/x",
+        "https://push.example:443@127.0.0.1:{port}/x",
+        "https://127.0.0.1:{port}#@push.example/x",
+        "https://127.0.0.1:{port}?@push.example/x",
+        "https://127.0.0.1:{port}\\@push.example/x",
+        "https://\uff11\uff12\uff17.0.0.1:{port}/x",
+        "https://127\u30020\u30020\u30021:{port}/x",
+        "https://\u24dbocalhost:{port}/x",
+        "https://localhost.:{port}/x",
+        "https://%31%32%37.0.0.1:{port}/x",
+        "https://[::ffff:127.0.0.1]:{port}/x",
+        "https://[::ffff:127.0.0.1%25lo]:{port}/x",
+        "https://127.1:{port}/x",
+    ],
+)
+async def test_no_spelling_of_a_url_leads_to_this_computer(url: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        written = url.format(port=listener.getsockname()[1])
+        assert not (await deliver(written, {}, b"", frozenset())).is_done
+        with pytest.raises(ToolFailed):
+            await Fetcher(allows_private=False).fetch(written)
+        listener.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listener.accept()

@@ -5,12 +5,26 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from quarterdeck.errors import StartRefused
-from quarterdeck.http.unix_sockets import LONGEST_PATH, connected, listening_unix, reachable
+from quarterdeck.client import Client, WebSocketTransport
+from quarterdeck.errors import AcpError, CommandFailed, StartRefused
+from quarterdeck.http.client import HubApi, SocketExchange
+from quarterdeck.http.unix_sockets import (
+    LONGEST_PATH,
+    check_listener,
+    connected,
+    listening_unix,
+    reachable,
+)
+from quarterdeck.machine import guarded_command
+from tests.machine.users import PYTHON, USERS, as_user, open_folder_for_all
 
 
 @pytest.mark.parametrize("depth", [0, 1, 3])
@@ -80,3 +94,65 @@ def test_a_folder_that_is_missing_is_a_sentence(tmp_path: Path) -> None:
 def test_a_short_path_is_used_as_it_is(tmp_path: Path) -> None:
     with reachable(Path("/tmp/a.sock")) as name:
         assert name == "/tmp/a.sock"
+
+
+IMPOSTOR = """
+import socket, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen()
+print(flush=True)
+received = b""
+for _ in range(int(sys.argv[2])):
+    received += listener.accept()[0].recv(9)
+print(received, flush=True)
+"""
+
+
+@contextmanager
+def impostor(
+    path: Path, connections: int, *, prefix: Sequence[str] = (), is_agent: bool = True
+) -> Iterator[subprocess.Popen[str]]:
+    """Run a program that listens and, in the end, prints what it received."""
+    command = [*prefix, PYTHON, "-I", "-c", IMPOSTOR, str(path), str(connections)]
+    command = guarded_command(command) if is_agent else command
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says who listens")
+@pytest.mark.anyio
+async def test_a_process_of_an_agent_in_the_place_of_the_hub_receives_nothing(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "hub.sock"
+    with impostor(path, 3) as process:
+        words = "which an agent started, listens there; end it: kill"
+        with connected(path) as connection, pytest.raises(ConnectionAbortedError, match=words):
+            check_listener(connection)
+        with pytest.raises(CommandFailed, match=words):
+            await HubApi(SocketExchange(path)).get("/api/device")
+        with pytest.raises(AcpError, match=words):
+            async with Client(WebSocketTransport(socket=path)):
+                raise AssertionError
+        assert process.stdout is not None
+        assert process.stdout.readline() == "b''\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says who listens")
+def test_the_user_who_listens_is_checked() -> None:
+    with open_folder_for_all() as folder:
+        folder.chmod(0o777)
+        for number, uid in enumerate(USERS):
+            path = folder / f"{number}.sock"
+            with (
+                impostor(path, 1, prefix=as_user(uid, []), is_agent=False),
+                connected(path) as connection,
+            ):
+                if uid == os.geteuid():
+                    check_listener(connection)
+                else:
+                    with pytest.raises(ConnectionAbortedError, match="another user"):
+                        check_listener(connection)

@@ -171,3 +171,24 @@ async def test_a_transport_closes_with_its_reason_unless_it_is_detached(is_detac
     await transport.aclose()
     closed = {"type": "websocket.close", "code": GOING_AWAY, "reason": "the hub ends"}
     assert peer.sent == ([] if is_detached else [closed])
+
+
+async def test_an_acp_client_that_does_not_read_is_closed_as_misuse(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("quarterdeck.http.websocket._STALLED_SECONDS", 0.01)
+    closed: list[Any] = []
+
+    async def receive() -> Any:
+        await anyio.sleep_forever()
+
+    async def send(message: Any) -> None:
+        if message["type"] == "websocket.close":
+            closed.append(message["code"])
+        else:
+            await anyio.sleep_forever()
+
+    transport = AcpWebSocketTransport(receive, send)
+    with anyio.fail_after(5), pytest.raises(ConnectionClosed, match="does not read"):
+        await transport.send(b"{}\n")
+    assert closed == [1008]

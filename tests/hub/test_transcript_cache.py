@@ -18,7 +18,8 @@ from quarterdeck.hub.transcript_cache import Transcripts
 from quarterdeck.hub.view_cache import SessionStates, ViewBudget
 from quarterdeck.protocol import encode_event, make_session_event
 from quarterdeck.runner import RunnerApi
-from quarterdeck.views.transcript import Entry, MessageEntry, ToolEntry, Transcript
+from quarterdeck.views.entries import Entry, MessageEntry, ToolEntry
+from quarterdeck.views.transcript import Transcript
 
 pytestmark = pytest.mark.anyio
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from quarterdeck.errors import ConfinementUnavailable
 from quarterdeck.machine import WorkspaceSandbox, confinement, landlock_abi
 from quarterdeck.machine.confinement import Confinement, Way, choose_way, find_way
 from quarterdeck.machine.hidden import HiddenFolders
+from quarterdeck.machine.outside_services import find_services
 from quarterdeck.machine.processes import guarded_command
 from tests.machine.confined_attacks import ATTACKS
 from tests.machine.users import PYTHON, USERS, as_user, open_folder_for_all
@@ -275,6 +278,61 @@ def test_a_service_that_would_act_outside_makes_it_advisory_until_it_is_hidden(
     assert closed.status == "enforced"
 
 
+def test_what_an_agent_can_change_for_later_is_said_for_each(hidden: HiddenFolders) -> None:
+    """Nothing can prevent it: the owner runs it, outside."""
+    found = Confinement(hidden=hidden, environ={}, way=Way(name="namespace", how="namespaces"))
+    assert any("what you start later" in limit for limit in found.status().limits)
+    sandbox = found.status(sandbox=WorkspaceSandbox(write=()))
+    assert any("start yourself from the workspace" in limit for limit in sandbox.limits)
+
+
+def test_with_the_sockets_of_x_its_abstract_ones_are_closed(tmp_path: Path) -> None:
+    way = Way(name="namespace", how="namespaces")
+    for more in ([], ["/tmp/.X11-unix"]):
+        paths, is_closed = [str(tmp_path), *more], bool(more)
+        start = Confinement(hidden=HiddenFolders(paths), environ={}, way=way).start()
+        assert ("--scope=abstract" in start.options) == is_closed
+
+
+@pytest.mark.skipif(landlock_abi() < 6, reason="older kernels have no such scope")
+def test_an_abstract_socket_outside_can_be_closed(place: Place) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("\0quarterdeck-test-abstract")
+        listener.listen()
+        script = "import socket; s = socket.socket(socket.AF_UNIX)\n"
+        script += "s.connect(chr(0) + 'quarterdeck-test-abstract'); print('REACHED')"
+        python = sys.executable if place.uid == os.geteuid() else PYTHON
+        closed = [*place.options, "--scope=abstract"]
+        assert "PermissionError" in place.run(python, "-I", "-c", script, options=closed)
+        (place.home / "hub.sock").unlink()
+        assert "REACHED" in place.run(python, "-I", "-c", script)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_locked"), [("", False), ("uv-receipt.toml", True), ("pipx_metadata.json", True)]
+)
+def test_an_environment_that_is_ours_alone_cannot_be_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, is_locked: bool
+) -> None:
+    package = tmp_path / "lib" / "python3" / "site-packages" / "quarterdeck"
+    (package / "machine").mkdir(parents=True)
+    if name:
+        (tmp_path / name).touch()
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(confinement, "__file__", str(package / "machine" / "confinement.py"))
+    own = vars(confinement)["_own_installation"]
+    own.cache_clear()
+    try:
+        locked = own().locked
+        read_only = Confinement().read_only.paths
+    finally:
+        own.cache_clear()
+    assert str(package) in locked
+    assert (str(tmp_path) in locked) == is_locked
+    assert read_only == HiddenFolders(locked).paths
+
+
 def test_bubblewrap_is_used_where_we_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
 
@@ -291,12 +349,30 @@ def test_bubblewrap_is_used_where_we_may_not(monkeypatch: pytest.MonkeyPatch) ->
     assert "not permitted" in choose_way("linux").reason
 
 
+def test_the_folder_of_a_multiplexer_is_another_one_for_an_agent(place: Place) -> None:
+    folder = place.user / "tmux"
+    folder.mkdir(mode=0o700)
+    (folder / "default").touch()
+    os.chown(folder, place.uid, place.uid)
+    script = f"ls -A {folder}; stat -c '%a %u' {folder}; touch {folder}/own && echo MADE"
+    options = [*place.options, f"--private={folder}", f"--private={place.user}/missing"]
+    assert place.run("/bin/sh", "-c", script, options=options) == f"700 {place.uid}\nMADE\n"
+    assert [path.name for path in folder.iterdir()] == ["default"]
+
+
 def test_a_hidden_socket_is_closed(place: Place) -> None:
     path = f"{place.home}/hub.sock"
     script = f"import socket; socket.socket(socket.AF_UNIX).connect({path!r})"
     options = [f"--hide={place.home}/hub.sock"]
     python = sys.executable if place.uid == os.geteuid() else PYTHON
     assert "ConnectionRefusedError" in place.run(python, "-I", "-c", script, options=options)
+
+
+@pytest.fixture(autouse=True)
+def _no_services_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found = partial(find_services, top=str(tmp_path / "top"))
+    monkeypatch.setattr(confinement, "find_services", found)
+    monkeypatch.setattr(confinement, "private_folders", lambda _environ: [])
 
 
 @pytest.fixture(autouse=True, scope="module")

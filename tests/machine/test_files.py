@@ -19,6 +19,7 @@ from hypothesis import given, strategies as st
 
 from quarterdeck.errors import RpcError
 from quarterdeck.machine.files import DefaultFsHandler, _Lines
+from quarterdeck.machine.hidden import HiddenFolders
 from quarterdeck.machine.roots import Locate, locate_by_openat2, locate_by_walk
 
 pytestmark = pytest.mark.anyio
@@ -480,3 +481,21 @@ async def test_descriptors_are_closed_whatever_happens(fs: Files, outside: Path)
                 except RpcError:
                     pass
     assert open_descriptors() == before
+
+
+@pytest.mark.parametrize("way", ["plain", "link", "file"])
+async def test_what_runs_unconfined_is_read_but_not_written(tmp_path: Path, way: str) -> None:
+    """A session may work in the home folder, where the hub's own program is."""
+    program = tmp_path / "lib" / "program"
+    program.mkdir(parents=True)
+    (program / "guard.py").write_text("good")
+    (tmp_path / "link").symlink_to(program)
+    locked = HiddenFolders([program / "guard.py" if way == "file" else program])
+    files = Files(DefaultFsHandler(read_only=locked), tmp_path)
+    path = (tmp_path / "link" if way == "link" else program) / "guard.py"
+    assert await files.read(path) == "good"
+    assert "the hub's own program" in (await files.write_refusal(path))[1]
+    assert (program / "guard.py").read_text() == "good"
+    if way != "file":
+        assert "own program" in (await files.write_refusal(program / "new.py"))[1]
+    await files.write(tmp_path / "lib" / "mine", "x")

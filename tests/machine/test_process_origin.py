@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from quarterdeck.machine import guarded_command, process_origin
+from quarterdeck.machine.guard_program import MARK_BYTES
 from quarterdeck.machine.process_origin import (
     Origin,
     PeerOrigin,
@@ -240,6 +241,29 @@ def test_a_hub_that_an_agent_starts_serves_that_agent() -> None:
     assert done.stdout.split() == ["other", "agent"]
 
 
+LOWERED = """
+import resource, sys
+limit = int(sys.argv[1])
+resource.prlimit(0, 12, (min(limit, resource.prlimit(0, 12)[0]), limit))
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("limit", [0, 1, MARK_BYTES - 1, MARK_BYTES])
+def test_a_process_that_lowers_its_mark_is_still_marked(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with child(LOWERED, str(limit)) as process:  # below no guard, as if it had killed them
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert origin_of_pid(process.pid) == "agent"
+        limits: Any = vars(process_origin)["_marked_limit"]
+        # A hub that an agent started has such a limit itself.
+        monkeypatch.setattr(process_origin, "_marked_limit", lambda pid: min(limits(pid), limit))
+        assert origin_of_pid(process.pid) == "other"
+
+
 OTHER_HUB = """
 import subprocess, sys
 from quarterdeck.machine import guarded_command
@@ -279,7 +303,12 @@ def test_a_process_that_hides_what_it_has_open_is_taken_for_the_holder(
         found = TcpOrigins().find(*ends)
         assert found is not None
         assert found.origin == "agent"
-        monkeypatch.setattr(process_origin, "below_guards", lambda _owner: ())
+        # One that killed its guards is not below them any more.
+        monkeypatch.setattr(process_origin, "below_guards", lambda _owner: set())
+        found = TcpOrigins().find(*ends)
+        assert found is not None
+        assert found.origin == "agent"
+        monkeypatch.setattr(process_origin, "origin_of_pid", lambda _pid: "other")
         found = TcpOrigins().find(*ends)
         assert found is not None
         assert found.origin == "unknown"

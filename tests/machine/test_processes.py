@@ -16,8 +16,8 @@ import anyio
 import pytest
 
 from quarterdeck.errors import AgentNotFound
-from quarterdeck.machine import guard_program, processes
-from quarterdeck.machine.processes import guarded_command, kill_tree
+from quarterdeck.machine import UNCONFINED, ConfinedStart, guard_program, processes
+from quarterdeck.machine.processes import guarded_command, guarded_env, kill_tree
 from quarterdeck.wire import background_tasks, open_process
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="uses /proc")]
@@ -328,3 +328,28 @@ def test_the_guard_needs_next_to_nothing_to_start() -> None:
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import)]
     names = {alias.name for node in imports for alias in node.names}
     assert names <= {"os", "select", "sys", "time", "signal", "_signal", "ctypes"}
+
+
+@pytest.mark.parametrize(
+    "start", [UNCONFINED, ConfinedStart(prefix=("env",)), ConfinedStart(options=("--keep=/none",))]
+)
+def test_no_variable_of_a_command_is_one_of_its_guard(tmp_path: Path, start: ConfinedStart) -> None:
+    """LD_PRELOAD would be code that runs before the guard has marked anything."""
+    given = {"LD_DEBUG": "files", "LD_DEBUG_OUTPUT": str(tmp_path / "loaded"), "WORD": "one"}
+    code = "import os; print(os.getpid(), dict(os.environ))"
+    done = subprocess.run(
+        guarded_command([*PYTHON, code], start=start),
+        env=guarded_env(given, start),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE,
+    )
+    pid, _, printed = done.stdout.partition(" ")
+    seen = ast.literal_eval(printed)
+    seen.pop("LC_CTYPE", None)  # Python sets it for itself
+    loaded = [path.name for path in tmp_path.iterdir()]
+    if start.prefix:  # a program in front of the command, which is not confined either
+        assert (seen, loaded) == ({"WORD": "one"}, [])
+    else:
+        assert (seen, loaded) == (given, [f"loaded.{pid}"])

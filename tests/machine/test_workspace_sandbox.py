@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -225,3 +228,29 @@ def test_addresses_of_a_request_are_read_and_private_ones_refused() -> None:
     with pytest.raises(Rejected, match="not public"):
         addresses("localhost", 80)
     assert addresses("127.0.0.1", 80) == ["127.0.0.1"]
+
+
+def test_a_service_that_listens_anywhere_but_in_the_workspace_is_not_reached(
+    sandboxed: Sandboxed,
+) -> None:
+    """A socket can be used on a read-only file system: that of a container engine, for one."""
+    code = """
+import socket, sys
+for path in sys.argv[1:]:
+    try:
+        socket.socket(socket.AF_UNIX).connect(path)
+        print("REACHED", path)
+    except OSError as error:
+        print("failed", path)
+"""
+    elsewhere = "/opt" if os.geteuid() == 0 else Path.home()
+    with tempfile.TemporaryDirectory(dir=elsewhere) as made, ExitStack() as stack:
+        Path(made).chmod(0o755)
+        outside, inside = Path(made, "engine.sock"), sandboxed.workspace / "own.sock"
+        for path in (outside, inside):
+            listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+            listener.bind(str(path))
+            listener.listen()
+            path.chmod(0o777)
+        printed = sandboxed.run(sandboxed.python, "-I", "-c", code, str(outside), str(inside))
+    assert printed.splitlines() == [f"failed {outside}", f"REACHED {inside}"]

@@ -70,6 +70,56 @@ CROSS_PORT = """async hub => {
     })
     return tries
 }"""
+# What reaches past requests: other windows, workers, channels, streams, scripts, forms.
+CROSS_PORT_WINDOWS = """async hub => {
+    const tries = {}
+    const failed = (name, make) => {
+        try { tries[name] = String(make()) } catch (error) { tries[name] = error.name }
+    }
+    const heard = []
+    for (const name of ['quarterdeck', 'quarterdeck-key', 'data', 'sw']) {
+        new BroadcastChannel(name).onmessage = event => heard.push(event.data)
+    }
+    addEventListener('message', event => heard.push(event.data))
+    tries.worker = await new Promise(done => {
+        try { new Worker(hub + '/sw.js').onerror = () => done('failed') }
+        catch (error) { done(error.name) }
+    })
+    failed('shared', () => new SharedWorker(hub + '/sw.js'))
+    await navigator.serviceWorker.register(hub + '/sw.js').catch(() => {})
+    tries.registered = (await navigator.serviceWorker.getRegistrations()).length
+    const source = new EventSource(hub + '/api/events')
+    tries.source = await new Promise(done => {
+        source.onopen = () => done('open')
+        source.onerror = () => done('refused')
+    })
+    source.close()
+    for (const tag of ['script', 'img']) {
+        tries[tag] = await new Promise(done => {
+            const element = document.createElement(tag)
+            element.onload = () => done('loaded')
+            element.onerror = () => done('refused')
+            element.src = hub + (tag === 'img' ? '/favicon.svg' : '/sw.js')
+            document.body.append(element)
+        })
+    }
+    const form = document.createElement('form')
+    Object.assign(form, {method: 'POST', action: hub + '/api/logout', target: 'form'})
+    document.body.append(form)
+    const other = open('about:blank', 'form')
+    form.submit()
+    const page = open(hub + '/', 'page')
+    await new Promise(done => setTimeout(done, 2000))
+    page.postMessage({type: 'open', url: '/#/devices'}, '*')
+    page.postMessage({type: 'take-over'}, '*')
+    failed('document', () => page.document.title)
+    tries.closed = page.closed
+    failed('formDocument', () => other.document.body.innerHTML)
+    tries.caches = await caches.keys()
+    tries.locks = (await navigator.locks.query()).held.length
+    tries.heard = heard
+    return tries
+}"""
 OTHER_PROGRAM = re.compile("Another program or another hub answers at this address")
 NO_INDEXED_DB = "Object.defineProperty(window, 'indexedDB', {value: undefined})"
 NO_CRYPTO = "Object.defineProperty(Crypto.prototype, 'subtle', {get: () => undefined})"
@@ -203,6 +253,40 @@ def test_a_page_at_another_port_gets_nothing_that_it_can_use(
         assert set(each.headers.get("Cookie", "planted=1").split("; ")) == {"planted=1"}
     devices = hub.call("GET", "/api/devices")["devices"]
     assert len(devices) == 2, "no request of the other page ended or made a device"
+
+
+def test_a_page_at_another_port_reaches_no_window_worker_or_stream(
+    start_hub: StartHub, open_device: OpenDevice
+) -> None:
+    hub = start_hub()
+    page = open_device(hub, "admin")
+    _live(page)
+    with hostile_server() as hostile:
+        hostile.answers["/"] = (200, "text/html", b"<body>hostile")
+        away = page.context.new_page()
+        away.goto(hostile.url + "/")
+        tries = away.evaluate(CROSS_PORT_WINDOWS, hub.url)
+        assert tries == {
+            "worker": "SecurityError",
+            "shared": "SecurityError",
+            "registered": 0,
+            "source": "refused",
+            "script": "refused",
+            "img": "refused",
+            "closed": True,  # Cross-Origin-Opener-Policy: not the window of the hub
+            "document": "SecurityError",
+            "formDocument": "SecurityError",
+            "caches": [],
+            "locks": 0,
+            "heard": [],
+        }
+        # A link with a code that is not valid leaves a paired browser as it is.
+        away.goto(f"{hub.url}/#pair={'x' * 43}")
+        page.reload()
+        _live(page)
+        received = [*hostile.received]
+    assert all("authorization" not in {name.lower() for name in each.headers} for each in received)
+    assert len(hub.call("GET", "/api/devices")["devices"]) == 2
 
 
 @pytest.mark.parametrize("disguise", ["silent", "refusing", "agreeing", "replaying"])

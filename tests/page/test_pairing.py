@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 
 from playwright.sync_api import Route, expect
 
 from tests.page.browsing import OpenDevice, StartHub
+from tests.page.hubs import playing
+from tests.page.test_approvals import ASK
 
 
 def test_a_link_pairs_a_device_and_its_code_leaves_the_address(
@@ -88,5 +92,78 @@ def test_devices_listed_late_are_not_taken_for_the_new_one(
     expect(shown).to_be_visible()
     with page.expect_response("**/api/devices"):
         held.pop().continue_()
-    expect(page.get_by_role("listitem")).to_have_count(2)
+    devices = page.get_by_role("listitem").filter(has=page.get_by_role("button"))
+    expect(devices).to_have_count(2)
     expect(shown).to_be_visible()
+
+
+def test_the_history_of_devices_is_shown_to_admin(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    hub = start_hub(asking=playing(ASK))
+    reader = open_device(hub, "approve", place="/#/devices")
+    expect(reader.get_by_text("Only an admin device can pair")).to_be_visible()
+    expect(reader.get_by_role("heading", name="History")).to_have_count(0)
+    (other,) = [
+        each for each in hub.call("GET", "/api/devices")["devices"] if each["id"] != "owner"
+    ]
+    hub.call("PATCH", f"/api/devices/{other['id']}", {"name": "<b>Tab\u202elet"})
+    session = hub.session("asking", folder)
+    hub.prompt(session, "go")
+    reader.goto(f"{hub.url}/#/s/{session}")
+    allow = reader.get_by_role("button", name="Allow once")
+    expect(allow).to_have_attribute("aria-disabled", "false")
+    allow.tap()
+    hub.until("/api/permissions", lambda answer: not answer["permissions"])
+
+    page = open_device(hub, "admin", place="/#/devices")
+    expect(page.get_by_role("heading", name="History")).to_be_visible()
+    lines = page.locator(".decision")
+    expect(lines.filter(has_text="paired")).to_have_count(2)
+    expect(lines.filter(has_text="name or scope changed")).to_contain_text("<b>Tab")
+    page.get_by_role("button", name=re.compile("Tab")).click()
+    sheet = page.get_by_role("dialog")
+    expect(sheet.locator(".decision").filter(has_text="paired")).to_have_count(1)
+    expect(sheet.locator(".decision").filter(has_text="Allowed once")).to_have_count(1)
+
+
+def test_a_revocation_that_is_not_stored_yet_says_what_to_do(
+    start_hub: StartHub, open_device: OpenDevice
+) -> None:
+    hub = start_hub()
+    open_device(hub, "view")
+    page = open_device(hub, "admin", place="/#/devices")
+    body = json.dumps({"message": "the device is revoked; the disk is full: make room"})
+
+    def answer(route: Route) -> None:
+        if route.request.method == "DELETE":
+            route.fulfill(status=202, content_type="application/json", body=body)
+        else:
+            route.continue_()
+
+    page.route("**/api/devices/*", answer)
+    page.get_by_role("button", name=re.compile("View")).click()
+    page.get_by_role("button", name="Revoke").click()
+    page.get_by_role("button", name=re.compile("Tap again")).click()
+    shown = page.get_by_text("The device is revoked; the disk is full: make room.")
+    expect(shown).to_be_visible()
+
+
+def test_an_answer_that_is_not_stored_yet_says_what_to_do(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    hub = start_hub(asking=playing(ASK))
+    session = hub.session("asking", folder)
+    page = open_device(hub, "approve", place=f"/#/s/{session}")
+
+    def answer(route: Route) -> None:
+        response = route.fetch()
+        problem = "rejected; the log cannot be written: make room"
+        route.fulfill(response=response, json={**response.json(), "problem": problem})
+
+    page.route("**/api/permissions/*/answer", answer)
+    hub.prompt(session, "go")
+    reject = page.get_by_role("button", name="Reject", exact=True)
+    expect(reject).to_have_attribute("aria-disabled", "false")
+    reject.tap()
+    expect(page.get_by_text("Rejected; the log cannot be written: make room.")).to_be_visible()

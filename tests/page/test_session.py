@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.page.browsing import STORED, OpenDevice, StartHub
 from tests.page.hubs import playing
@@ -78,6 +78,36 @@ def test_the_first_answer_needs_three_taps(
     page.keyboard.type("hello")
     page.get_by_role("button", name="Start and send").tap()
     expect(page.get_by_text("I am the demo model")).to_be_visible()
+
+
+def test_enter_before_the_agents_are_listed_starts_the_session_then(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    hub = start_hub()
+    page = open_device(hub, place="/#/settings", desktop=True)
+    held: list[Route] = []
+    page.route("**/api/agents/known", lambda route: held.append(route))  # noqa: PLW0108
+    page.goto(f"{hub.url}/#/new")
+    page.reload()
+    page.get_by_label("Folder").fill(str(folder))
+    page.get_by_label("First prompt").fill("hello")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Starting…")).to_be_disabled()
+    expect(page.get_by_text("No agents are installed")).to_have_count(0)
+    for route in held:
+        route.continue_()
+    expect(page.get_by_text("I am the demo model")).to_be_visible()
+
+
+def test_a_session_without_a_folder_is_explained(
+    start_hub: StartHub, open_device: OpenDevice
+) -> None:
+    page = open_device(start_hub(), place="/#/new", desktop=True)
+    page.get_by_label("Folder").fill(" ")
+    page.get_by_role("button", name="Start", exact=True).click()
+    expect(page.get_by_role("alert")).to_have_text(
+        "The agent needs a folder. Enter one, or browse."
+    )
 
 
 def test_the_draft_of_a_new_session_is_stored_and_enter_pressed_twice_starts_one(

@@ -103,9 +103,12 @@ def _say(text: str) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="dev.py fuzz policy", description=__doc__)
     parser.add_argument("--lines", type=int, default=100_000, help="lines to judge")
+    parser.add_argument(
+        "--interactive", action="store_true", help="run lines in interactive shells as well"
+    )
     parser.add_argument("--seed", type=int, default=int(time.time()), help="repeat a run")
     chosen = parser.parse_args()
-    shells = found_shells()
+    shells = found_shells(interactive=chosen.interactive)
     _say(f"seed {chosen.seed}, shells: {', '.join(shells)}")
     with tempfile.TemporaryDirectory() as folder, opened(Path(folder, "box")) as box:
         tally = run(box, seed=chosen.seed, lines=chosen.lines, shells=shells)

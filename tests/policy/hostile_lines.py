@@ -28,6 +28,7 @@ HARMLESS: Final = (
     *('ls "a\\"b"', 'ls "a\\\\"', "ls \\;", "ls \\( \\)", "ls 2>/dev/null", "ls &>/dev/null"),
     *("npm test -- --grep 'a|b'", 'ls "é ü"', "ls 'ß'", "(ls; (git status))", "ls && { ls; ls; }"),
     *("ls &&\nls", "ls |\nls", "ls\n\n# x\nls", "ls ''", "ls '' \"\"", "ls 'x'\"y\"z", "ls -- -x"),
+    *("ls 'ł'", 'ls "ń ć"', "ls 'ā ăĄ'", 'ls "€ 漢字"', "ls '\U0001f600'", 'ls "$? x"', "ls a$?b"),
     *("stdbuf -oL ls", "command ls", "ls a=b", "ls --a=b", "ls 'a\nb'", 'ls "a\nb"', "ls %1 @ + :"),
 )
 PIECES: Final = (
@@ -317,6 +318,11 @@ _FRAMES: Final = (
     "bash <<< '{payload}'",
     "{program} | bash <<< '{payload}'",
 )
+_STATUSES: Final = (
+    *("$?[PATH=1]", "$?:s/0/-x/", "$?:F:PATH=1:", "$?[x=1]", "$?:h", "$?{", "$?(", "$?~", "$?^"),
+    *("$((1))[PATH=1]", "$((1)):h", "$?[(r)x]", "$?:A", "$?@{0}", "$?#", "$?%0", "$?=1", "$?,"),
+)
+_BYTES: Final = "".join(chr(code) for code in range(0x100, 0x180))  # every second byte of UTF-8
 _INVISIBLE: Final = "\x00\x01\x07\x0b\x0c\r\x1b\x7f\x85\xa0\u2028\u200b\u3000\ufeff\x81\x84\x88"
 _PLAIN: Final = "abls -=/.'\"\\$`(){}[]<>|&;#!~*?^%@+:,\n\tx1E_"
 
@@ -347,7 +353,7 @@ def _mutated(source: random.Random) -> str:
 
 def _edited(source: random.Random, line: str) -> str:
     at = source.randint(0, len(line))
-    kind = source.randrange(6)
+    kind = source.randrange(8)
     if kind == 0:
         return line[:at] + source.choice(PIECES) + line[at:]
     if kind == 1:
@@ -359,6 +365,10 @@ def _edited(source: random.Random, line: str) -> str:
     if kind == 4:
         end = source.randint(at, len(line))
         return line[:end] + line[at:end] + line[end:]
+    if kind == 5:
+        return line[:at] + source.choice(_STATUSES) + line[at:]
+    if kind == 6:
+        return line[:at] + source.choice(_BYTES) + line[at:]
     return line[:at] + source.choice(_INVISIBLE) + line[at:]
 
 

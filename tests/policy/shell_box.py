@@ -29,6 +29,14 @@ SHELLS: Final[dict[str, tuple[str, ...]]] = {
     "mksh": ("mksh", "-c"),
     "busybox": ("busybox", "sh", "-c"),
 }
+INTERACTIVE: Final[dict[str, tuple[str, ...]]] = {
+    "bash -i": ("bash", "--norc", "--noprofile", "-i", "-c"),
+    "zsh -i": ("zsh", "-f", "-i", "-c"),
+    "mksh -i": ("mksh", "-i", "-c"),
+}
+"""The same shells as a person uses them: with history, and without comments in zsh."""
+_COMMANDS: Final = {**SHELLS, **INTERACTIVE}
+_LOCALES: Final = ("C.UTF-8", "C")
 WRAPPERS: Final = ("timeout", "nice", "env", "stdbuf", "ionice")
 """Programs that are real, because they only run others."""
 RECORDED: Final = (
@@ -39,6 +47,8 @@ RECORDED: Final = (
 )
 """Programs that record that they ran."""
 _FILES: Final = ("canary", "-x", "--output=PWN", "a b", "ls1", "x.py", "PATH", "git")
+_FOLDERS: Final = ("0", "1", "2", "5")
+"""Folders with a program `ls`: a path that is set to a number finds it."""
 _SCRIPT: Final = """#!/bin/sh
 IFS='\x1f'
 printf '%s\x1f%s\x1e' "${{0##*/}}" "$*" >>'{log}'
@@ -57,8 +67,9 @@ class Effect:
     """Files that appeared, disappeared or changed."""
 
 
-def found_shells() -> list[str]:
-    return [name for name, command in SHELLS.items() if shutil.which(command[0])]
+def found_shells(*, interactive: bool = False) -> list[str]:
+    chosen = _COMMANDS if interactive else SHELLS
+    return [name for name, command in chosen.items() if shutil.which(command[0])]
 
 
 class Box:
@@ -78,7 +89,8 @@ class Box:
             real = shutil.which(name)
             if real is not None:
                 (self._programs / name).symlink_to(real)
-        self._commands = {name: self._started(name) for name in found_shells()}
+        self._commands = {name: self._started(name) for name in found_shells(interactive=True)}
+        self._runs = 0
         self._renew()
 
     @property
@@ -90,7 +102,7 @@ class Box:
         return [self._effect(line, shell) for shell in shells]
 
     def _started(self, name: str) -> list[str]:
-        program, *rest = SHELLS[name]
+        program, *rest = _COMMANDS[name]
         return [str(shutil.which(program)), *rest]
 
     def _renew(self) -> None:
@@ -98,11 +110,11 @@ class Box:
         self._work.mkdir()
         for name in _FILES:
             (self._work / name).write_text("")
-        inner = self._work / "ls"
-        inner.mkdir()
-        evil = inner / "evil"
-        evil.write_text("#!/bin/sh\n: > PWN\n")
-        evil.chmod(0o755)
+        for name in ("ls/evil", "#/evil", *(f"{folder}/ls" for folder in _FOLDERS)):
+            evil = self._work / name
+            evil.parent.mkdir(exist_ok=True)
+            evil.write_text(f"#!/bin/sh\n: > '{self._work}/PWN'\n")
+            evil.chmod(0o755)
         self._before = self._listing()
 
     def _listing(self) -> dict[str, tuple[int, int]]:
@@ -114,7 +126,9 @@ class Box:
 
     def _effect(self, line: str, shell: str) -> Effect:
         self._log.unlink(missing_ok=True)
-        home = {"PATH": str(self._programs), "HOME": str(self._work), "LC_ALL": "C.UTF-8"}
+        self._runs += 1
+        locale = _LOCALES[self._runs // len(self._commands) % 2]
+        home = {"PATH": str(self._programs), "HOME": str(self._work), "LC_ALL": locale}
         with suppress(subprocess.TimeoutExpired):  # what it did so far counts
             subprocess.run(
                 [*self._commands[shell], line],

@@ -64,6 +64,10 @@ REPEATED: Final = {
     "lines": "ls\n",
     "blanks": " ",
     "one word": "x",
+    "one word with wildcards": "x*",
+    "one word of quotes": "'x'",
+    "one word of quotes and signs": "'a'\\ b\"c\"",
+    "modifiers": "$?",
 }
 FIND: Final = "find . " + "-exec rm {} " * 6_000
 MOST_STEPS: Final = 60_000

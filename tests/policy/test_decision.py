@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from quarterdeck.policy import Call, Policy, Rule, decide
@@ -27,7 +29,8 @@ POLICY = Policy(
             "$X y",
             "ask",
             None,
-            "A rule that denies may match, but the call could not be read completely.",
+            "A rule that denies may match, but the call could not be read completely. The command"
+            " line is not fully understood: it contains what only a shell can read: '$X y'.",
         ),
     ],
 )
@@ -69,3 +72,29 @@ def test_a_call_whose_input_shows_nothing_is_asked_for_that_reason() -> None:
 def test_every_kind_of_rule_is_a_field_of_a_rule() -> None:
     scope = {"decision", "name", "agent", "project"}
     assert set(Rule.__struct_fields__) - scope == set(KINDS)
+
+
+@pytest.mark.parametrize(
+    ("given", "obstacle"),
+    [
+        ({"command": "ls $(x)"}, "it contains what only a shell can read: '$(x)'"),
+        ({"command": "for i in 1; do ls; done"}, "it contains a keyword of a shell: for"),
+        ({"command": "ls 'a\u202e'"}, "it contains a character that cannot be seen"),
+        ({"command": "git diff --output=x"}, "A pattern has to spell: --output."),
+        ({"command": "git conf* x"}, "a glob that may become an option or a subcommand"),
+        ({"command": "ls > out"}, "No rule allows these files: out."),
+        ({"command": "ls < /etc/x"}, "No rule allows these files: /etc/x."),
+        ({"command": "ls && foo 'a\tb'"}, "Not allowed in it: foo a\ufffdb."),
+        ({"command": "ls", "cwd": "/etc"}, "It runs outside the workspace: /etc."),
+        ({"command": "ls", "stdin": "x"}, "Not understood in the input: stdin."),
+        ({"command": "ls", "text": "x"}, "Not understood in the input: text."),
+        ({"command": ["ls", "a b"]}, "command (words with blanks or signs)"),
+        ({"command": "ls", "env": {"A": "b"}}, "no list of harmless ones has: A."),
+    ],
+)
+def test_the_reason_names_what_keeps_a_rule_from_allowing(given: Any, obstacle: str) -> None:
+    policy = Policy(rule=(Rule(decision="allow", commands=("git *", "ls*")),))
+    decided = decide(policy, Call("Bash", given, kind="execute"), workspace="/p")
+    assert decided.decision == "ask"
+    assert obstacle in decided.reason
+    assert decided.reason.isprintable()

@@ -79,7 +79,7 @@ def type_errors(tmp_path_factory: pytest.TempPathFactory) -> list[TypeErrorLine]
     )
     _replace(protocol / "payloads.py", 'Literal["spawning",', 'Literal["updating", "spawning",')
     _replace(
-        protocol.parent / "runner" / "prompts" / "store.py",
+        protocol.parent / "runner" / "prompts" / "state.py",
         'PromptState: TypeAlias = Literal["queued",',
         'PromptState: TypeAlias = Literal["held", "queued",',
     )
@@ -111,6 +111,7 @@ def test_a_new_session_event_must_reach_every_view_of_a_log(
         "hub/editors/subscription",
         "protocol/reduce",
         "views/acp",
+        "views/acp_v2",
         "views/context/projector",
         "views/packets/projection",
         "views/transcript",
@@ -165,5 +166,5 @@ def test_a_new_state_of_a_prompt_must_reach_queue_and_editors(
 ) -> None:
     assert _modules(type_errors, "'held'") == {
         "hub/editors/subscription",
-        "runner/prompts/store",
+        "runner/prompts/state",
     }

@@ -51,8 +51,8 @@ def test_everything_exported_exists() -> None:
     assert [name for name in protocol.__all__ if not hasattr(protocol, name)] == []
 
 
-def test_there_are_twenty_session_events_and_six_host_events() -> None:
-    assert (len(protocol.SESSION_EVENT_TYPES), len(protocol.HOST_EVENT_TYPES)) == (20, 6)
+def test_there_are_twenty_six_session_events_and_six_host_events() -> None:
+    assert (len(protocol.SESSION_EVENT_TYPES), len(protocol.HOST_EVENT_TYPES)) == (26, 6)
 
 
 def test_the_class_of_an_event_is_named_after_its_type() -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from quarterdeck.errors import LogGap, StorageFailed
 from quarterdeck.protocol import decode_event
-from quarterdeck.storage import ImmediateStorage, SessionMeta, Storage
+from quarterdeck.storage import ImmediateStorage, SessionMeta, Storage, jsonl, memory, sqlite_rows
 from quarterdeck.storage.contract import Record
 from tests.storage.support import (
     ANY_STORAGE,
@@ -60,6 +60,24 @@ async def test_a_page_begins_after_the_seq_and_ends_at_the_limit(
     await storage.append(run_of("s", 1, 5))
     page = await storage.read("s", after, limit)
     assert [decode_event(event).seq for event in page] == expected
+
+
+async def test_a_page_of_large_events_is_bounded_by_bytes(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = 300_000
+    for module in (sqlite_rows, jsonl, memory):
+        monkeypatch.setattr(module, "MOST_PAGE_BYTES", most)
+    large = most // 3
+    for seq in range(1, 12):
+        await storage.append([stored("s", seq, "x" * (large if seq % 4 else 10))])
+    await storage.append([stored("s", 12, "x" * 2 * most)])
+    after, found = 0, []
+    while page := await storage.read("s", after, 5_000):
+        assert sum(map(len, page[:-1])) < most
+        found += [decode_event(event).seq for event in page]
+        after = found[-1]
+    assert found == list(range(1, 13))
 
 
 async def test_an_unknown_session_has_no_events(storage: Storage) -> None:

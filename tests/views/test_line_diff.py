@@ -14,9 +14,10 @@ from hypothesis import given, settings, strategies as st
 
 from quarterdeck.cli.terminal.permission_prompt import permission_prompt
 from quarterdeck.views import line_diff
+from quarterdeck.views.clipping import clipped
 from quarterdeck.views.context.changes import changed
+from quarterdeck.views.entries import ToolEntry
 from quarterdeck.views.line_diff import LineTally, hunks_of, lines_of, matched_lines, tally_of
-from quarterdeck.views.transcript import ToolEntry, clipped
 from tools.web import WEB, node
 
 TEXTS: Final = st.lists(st.sampled_from(["a", "b", "c", "\t", "", "d\r", "\u2028e", "\x0bf"])).map(

@@ -41,7 +41,7 @@ const event = (type: string, payload: object, extensions?: object) =>
 test('a permission request is shown from its event, without a fetch, and removed by the next', () => {
   const { lists, fetched } = listsOf()
   lists.onEvent(event('permission-updated', PAYLOAD, EXTENSIONS))
-  const [card] = lists.permissions.value
+  const [card] = lists.pending.permissions.value
   assert.deepEqual(
     [card?.requestId, card?.digest, card?.agent, card?.cwd, card?.requestedAt, card?.expiresAt],
     ['perm-1', 'd1', 'mine', '/p', '2026-01-01T00:00:00Z', null],
@@ -49,13 +49,13 @@ test('a permission request is shown from its event, without a fetch, and removed
   assert.deepEqual(card?.options, DERIVED.options)
   assert.equal(card?.toolCall.title, 'Edit')
   lists.onEvent(event('permission-updated', { ...PAYLOAD, status: 'answered' }))
-  assert.deepEqual([lists.permissions.value, fetched], [[], []])
+  assert.deepEqual([lists.pending.permissions.value, fetched], [[], []])
 })
 
 test('a request that a rule decided is never shown', () => {
   const { lists, fetched } = listsOf()
   const shown: number[] = []
-  lists.permissions.subscribe((all) => shown.push(all.length))
+  lists.pending.permissions.subscribe((all) => shown.push(all.length))
   lists.onEvent(event('permission-updated', { ...PAYLOAD, status: 'answered' }, EXTENSIONS))
   assert.deepEqual([Math.max(...shown), fetched], [0, []])
 })
@@ -64,9 +64,9 @@ test('an elicitation is shown and removed by events alone', () => {
   const { lists, fetched } = listsOf()
   const payload = { requestId: 'elic-1', status: 'pending', request: { mode: 'form', message: 'Name?' } }
   lists.onEvent(event('quarterdeck/elicitation-updated', payload))
-  assert.equal(lists.elicitations.value[0]?.request['message'], 'Name?')
+  assert.equal(lists.pending.elicitations.value[0]?.request['message'], 'Name?')
   lists.onEvent(event('quarterdeck/elicitation-updated', { ...payload, status: 'superseded' }))
-  assert.deepEqual([lists.elicitations.value, fetched], [[], []])
+  assert.deepEqual([lists.pending.elicitations.value, fetched], [[], []])
 })
 
 test('what is pending at the start comes with the snapshot, under the title of its session', () => {
@@ -78,7 +78,7 @@ test('what is pending at the start comes with the snapshot, under the title of i
     permissions: [{ ...PAYLOAD, extensions: EXTENSIONS } as never],
     elicitations: [],
   })
-  assert.deepEqual(lists.permissions.value.map((each) => [each.digest, each.title]), [['d1', 'Fix it']])
+  assert.deepEqual(lists.pending.permissions.value.map((each) => [each.digest, each.title]), [['d1', 'Fix it']])
   assert.equal(lists.row('s')?.group, 'needs-you')
   assert.deepEqual(fetched.filter((path) => /permissions|elicitations/.test(path)), [])
 })

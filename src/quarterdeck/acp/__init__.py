@@ -10,7 +10,7 @@ from quarterdeck.acp.field_rules import UNSTABLE_FIELDS, UNSTABLE_TYPES
 from quarterdeck.acp.lenient import dec_hook, lenient
 from quarterdeck.acp.methods import PROTOCOL_VERSION
 from quarterdeck.acp.model import AcpObject, Unknown
-from quarterdeck.acp.peer import Handlers, Peer, open_peer
+from quarterdeck.acp.typed_peer import Handlers, Peer, open_peer
 
 __all__ = [
     "PROTOCOL_VERSION",

@@ -12,6 +12,7 @@ from quarterdeck.agents.catalogue import (
     KnownAgent,
     KnownAgents,
     SandboxSettings,
+    expand_headers,
 )
 from quarterdeck.agents.detection import AgentFinding, check_agents
 
@@ -25,4 +26,5 @@ __all__ = [
     "KnownAgents",
     "SandboxSettings",
     "check_agents",
+    "expand_headers",
 ]

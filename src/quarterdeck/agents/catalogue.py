@@ -22,6 +22,8 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from quarterdeck.errors import RequestRejected
+from quarterdeck.http.remote_agent import shown_url
 from quarterdeck.machine import (
     HIDDEN_VARIABLE,
     ConfinementStatus,
@@ -134,7 +136,7 @@ class Environment:
         by_agent: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
         """Pass on `for_all`, and `by_agent` to the agents of these names, besides the usual."""
-        self._environ = environ
+        self.all = self._environ = environ
         self._for_all = (*COMMON, *for_all)
         self.by_agent = dict(by_agent or {})
         self.hidden: tuple[str, ...] = ()
@@ -154,6 +156,8 @@ class Environment:
 
     def withheld(self, definition: AgentDefinition) -> list[str]:
         """Return the names of variables that look like keys and that an agent does not get."""
+        if definition.url is not None:
+            return []  # it gets none
         given = {*self.of(definition), *(definition.env or ())}
         return sorted(
             name
@@ -196,6 +200,8 @@ def looks_secret(name: str) -> bool:
 
 
 DEMO: Final = "demo"
+VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+"""A variable of the environment in the value of a header."""
 
 WELL_KNOWN: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "claude": ("claude-agent-acp", ()),
@@ -221,6 +227,15 @@ WELL_KNOWN: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 """The program and the arguments that start each well-known agent."""
 
 
+def expand_headers(templates: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return headers with the values of the variables that they name; raise KeyError for others."""
+
+    def value(found: re.Match[str]) -> str:
+        return environ[found[1]]
+
+    return {name: VARIABLE.sub(value, text) for name, text in templates.items()}
+
+
 class SandboxSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The sandbox of an agent, or of a project; see `machine.WorkspaceSandbox`."""
 
@@ -236,8 +251,13 @@ class SandboxSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class AgentSettings(SandboxSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The configuration of an agent."""
 
-    command: str
+    command: str = ""
     args: tuple[str, ...] = ()
+    url: str | None = None
+    """Where the agent runs, instead of a command: http and https for Streamable HTTP, ws and wss
+    for a WebSocket."""
+    headers: dict[str, str] = {}
+    """Sent to the `url`; `${NAME}` is a variable of the hub's environment."""
     env: dict[str, str] = {}
     """Set in addition to the variables that it gets from the hub's environment."""
     pass_env: tuple[str, ...] = ()
@@ -253,12 +273,16 @@ class KnownAgent(Struct, frozen=True, kw_only=True, rename="camel"):
 
     name: str
     command: str
+    """Empty for an agent at a URL."""
     args: tuple[str, ...]
     source: Literal["configured", "built-in", "well-known"]
     installed: bool
     """Whether its program was found on this machine."""
     env_names: tuple[str, ...] = ()
     """Names of the variables that its configuration sets; values are never shown."""
+    url: str | None = None
+    """Where it runs, if it is not started here; without its query."""
+    header_names: tuple[str, ...] = ()
     confinement: ConfinementStatus | None = None
     """What keeps it from the hub's folders and processes; the runner knows."""
 
@@ -320,13 +344,37 @@ class KnownAgents:
             args=settings.args,
             env=settings.env or None,
             cwd=settings.cwd,
+            url=settings.url,
+            headers=self._headers(name, settings.headers) or None,
         )
+
+    def _headers(self, name: str, templates: Mapping[str, str]) -> dict[str, str]:
+        """Return headers with the values of the variables that they name.
+
+        Raises:
+            RequestRejected: if one of them is not set.
+        """
+        try:
+            return expand_headers(templates, self.environment.all)
+        except KeyError as error:
+            reason = f"agents.{name}.headers needs the variable {error.args[0]}, which is not set"
+            raise RequestRejected("not-startable", f"{reason}; export it and restart") from error
 
     def _known(
         self, name: str, source: Literal["configured", "built-in", "well-known"]
     ) -> KnownAgent:
         settings = self.settings(name)
         assert settings is not None
+        if settings.url is not None:
+            return KnownAgent(
+                name=name,
+                command="",
+                args=(),
+                source=source,
+                installed=True,
+                url=shown_url(settings.url),
+                header_names=tuple(sorted(settings.headers)),
+            )
         path = settings.env.get("PATH", self._path)
         folder = Path(settings.cwd or ".")
         command = settings.command

@@ -145,7 +145,7 @@ def check_callers(_installation: Installation) -> Iterator[Check]:
         found = "calls by processes of agents are recognised and refused"
         yield Check(name="callers", status="ok", found=found)
         return
-    found = "processes of agents look like yours here, so approvals are advisory"
+    found = "agents' processes look like your own here, so approvals are advisory"
     remedy = "run the hub on Linux with a readable /proc, or run agents as another user"
     yield Check(name="callers", status="warn", found=found, remedy=remedy)
 

@@ -23,6 +23,7 @@ from msgspec import Struct
 from quarterdeck.agents import AgentSettings, SandboxSettings
 from quarterdeck.errors import SettingsInvalid
 from quarterdeck.http.origins import DEFAULT_PORT, LOCAL_PROXIES
+from quarterdeck.http.remote_agent import header_problem, url_problem
 from quarterdeck.hub.auth.device import UNUSED_SECONDS
 from quarterdeck.hub.options import HubOptions
 from quarterdeck.hub.view_cache import VIEW_BYTES
@@ -90,6 +91,14 @@ class LogSection(Struct, frozen=True, kw_only=True):
 class SessionsSection(Struct, frozen=True, kw_only=True):
     idle_agent_minutes: float = 0.0
     """After so many minutes an idle agent is stopped until it is needed; 0 keeps it running."""
+    response_seconds: float = 30.0
+    """After so many seconds an agent that does not end a cancelled turn, or does not read its
+    input, is reported as unresponsive."""
+
+
+class EditorsSection(Struct, frozen=True, kw_only=True):
+    idle_minutes: float = 5.0
+    """After so many minutes without a stream or a request an ACP client on HTTP is disconnected."""
 
 
 class MemorySection(Struct, frozen=True, kw_only=True):
@@ -118,6 +127,7 @@ class HubConfig(Struct, frozen=True, kw_only=True):
     push: PushSection = PushSection()
     log: LogSection = LogSection()
     sessions: SessionsSection = SessionsSection()
+    editors: EditorsSection = EditorsSection()
     retention: RetentionSection = RetentionSection()
     memory: MemorySection = MemorySection()
     devices: DevicesSection = DevicesSection()
@@ -150,6 +160,8 @@ def hub_options(
         "push_services": config.push.services,
         "synchronous": config.log.durability,
         "idle_agent_minutes": config.sessions.idle_agent_minutes,
+        "editor_idle_seconds": config.editors.idle_minutes * 60,
+        "response_seconds": config.sessions.response_seconds,
         "retention": Retention(
             prompts_days=config.retention.prompts_days,
             decisions_days=config.retention.decisions_days,
@@ -280,6 +292,7 @@ def parse_config(text: str, source: str) -> HubConfig:
         push=reader.section(known.get("push", {}), PushSection, ("push",)),
         log=reader.section(known.get("log", {}), LogSection, ("log",)),
         sessions=reader.section(known.get("sessions", {}), SessionsSection, ("sessions",)),
+        editors=reader.section(known.get("editors", {}), EditorsSection, ("editors",)),
         retention=reader.section(known.get("retention", {}), RetentionSection, ("retention",)),
         memory=reader.section(known.get("memory", {}), MemorySection, ("memory",)),
         devices=reader.section(known.get("devices", {}), DevicesSection, ("devices",)),
@@ -365,6 +378,16 @@ def _check(config: HubConfig, reader: _Reader) -> None:
     if config.approvals.expire_seconds < 0:
         reason = "approvals.expire_seconds is below 0; use a number of seconds, 0 to wait for ever"
         raise reader.invalid(("approvals", "expire_seconds"), reason)
+    _check_spans(config, reader)
+    if config.devices.unused_days < 0:
+        reason = "devices.unused_days is below 0; use a number of days, 0 to keep devices for ever"
+        raise reader.invalid(("devices", "unused_days"), reason)
+    for name, agent in config.agents.items():
+        _check_agent(name, agent, reader)
+    _check_sandboxes(config, reader)
+
+
+def _check_spans(config: HubConfig, reader: _Reader) -> None:
     spans = {
         ("sessions", "idle_agent_minutes"): config.sessions.idle_agent_minutes,
         ("retention", "prompts_days"): config.retention.prompts_days,
@@ -374,17 +397,48 @@ def _check(config: HubConfig, reader: _Reader) -> None:
         if not 0 <= span < _LONGEST:
             reason = f"{'.'.join(keys)} is {span}; use a number of at least 0, 0 for never"
             raise reader.invalid(keys, reason)
-    if not 1 <= config.memory.view_mb <= _MOST_MB:
-        reason = f"memory.view_mb is {config.memory.view_mb}; use a number from 1 to {_MOST_MB}"
+    view_mb = config.memory.view_mb
+    if not 1 <= view_mb <= _MOST_MB:
+        reason = f"memory.view_mb is {view_mb}; use a number from 1 to {_MOST_MB}"
         raise reader.invalid(("memory", "view_mb"), reason)
-    if config.devices.unused_days < 0:
-        reason = "devices.unused_days is below 0; use a number of days, 0 to keep devices for ever"
-        raise reader.invalid(("devices", "unused_days"), reason)
-    for name, agent in config.agents.items():
-        if not agent.command.strip():
-            reason = f"agents.{name}.command is empty; set it to the program that starts the agent"
-            raise reader.invalid(("agents", name, "command"), reason)
-    _check_sandboxes(config, reader)
+    seconds, minutes = config.sessions.response_seconds, config.editors.idle_minutes
+    if not 0 < seconds < _LONGEST:
+        reason = f"sessions.response_seconds is {seconds}; use a number of seconds above 0"
+        raise reader.invalid(("sessions", "response_seconds"), reason)
+    if not 0 < minutes < _LONGEST:
+        reason = f"editors.idle_minutes is {minutes}; use a number above 0"
+        raise reader.invalid(("editors", "idle_minutes"), reason)
+
+
+def _check_agent(name: str, agent: AgentSettings, reader: _Reader) -> None:
+    if agent.url is not None:
+        _check_remote_agent(name, agent, agent.url, reader)
+    elif agent.headers:
+        reason = f"agents.{name}.headers are sent to a url; set agents.{name}.url"
+        raise reader.invalid(("agents", name, "headers"), reason)
+    elif not agent.command:
+        reason = f"agents.{name} needs the key command, or url for an agent that runs elsewhere"
+        raise reader.invalid(("agents", name), reason)
+    elif not agent.command.strip():
+        reason = f"agents.{name}.command is empty; set it to the program that starts the agent"
+        raise reader.invalid(("agents", name, "command"), reason)
+
+
+def _check_remote_agent(name: str, agent: AgentSettings, url: str, reader: _Reader) -> None:
+    for key in ("command", "args", "env", "pass_env", "cwd", "confine"):
+        if getattr(agent, key):
+            reason = f"agents.{name} has a url and {key}; an agent at a url is not started here"
+            raise reader.invalid(("agents", name, key), reason)
+    if agent.sandbox != "off":
+        reason = f"agents.{name} has a url and a sandbox; an agent elsewhere cannot be sandboxed"
+        raise reader.invalid(("agents", name, "sandbox"), reason)
+    problem = url_problem(url)
+    if problem is not None:
+        raise reader.invalid(("agents", name, "url"), f"agents.{name}.url: {problem}")
+    for header, value in agent.headers.items():
+        problem = header_problem(header, value)
+        if problem is not None:
+            raise reader.invalid(("agents", name, "headers"), f"agents.{name}.headers: {problem}")
 
 
 def _check_sandboxes(config: HubConfig, reader: _Reader) -> None:

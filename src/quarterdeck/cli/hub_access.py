@@ -27,7 +27,7 @@ from quarterdeck.cli.arguments import data_directory
 from quarterdeck.client import WebSocketTransport
 from quarterdeck.errors import CommandFailed, JsonInvalid, StartRefused
 from quarterdeck.http.client import EmbeddedExchange, HubApi, SocketExchange
-from quarterdeck.http.unix_sockets import connected
+from quarterdeck.http.unix_sockets import check_listener, connected
 from quarterdeck.jsontext import decode_json
 from quarterdeck.protocol import Transport
 from quarterdeck.views.text import one_line
@@ -163,7 +163,8 @@ def _check_socket(path: Path) -> None:
         CommandFailed: if that fails.
     """
     try:
-        connected(path).close()
+        with connected(path) as connection:
+            check_listener(connection)
     except PermissionError as error:
         raise CommandFailed(
             f"{path} belongs to another user, and so does its hub; run the command as that user"

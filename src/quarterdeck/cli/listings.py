@@ -51,7 +51,7 @@ def _print_agents(
             str(agent["name"]),
             str(statuses.pop(agent["name"], "installed" if agent["installed"] else "not found")),
             str(agent["source"]),
-            " ".join(map(str, (agent["command"], *agent["args"]))),
+            str(agent.get("url") or " ".join(map(str, (agent["command"], *agent["args"])))),
         )
         for agent in known
     ]

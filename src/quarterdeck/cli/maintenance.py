@@ -57,7 +57,8 @@ def _print_reports(screen: Screen, home: Path, reports: list[FileReport]) -> Non
             style = "bad" if each.status == "damaged" else ""
             screen.line(f"{each.file}: {plain(problem)}", style)
     if any(each.status == "damaged" for each in reports):
-        screen.line(f"{home} is damaged; to save what is intact: quarterdeck repair", "strong")
+        advice = "to recover what is intact, stop the hub and run: quarterdeck repair"
+        screen.line(f"{home} is damaged; {advice}", "strong")
     else:
         screen.line(f"{home} is intact", "good")
 
@@ -65,7 +66,7 @@ def _print_reports(screen: Screen, home: Path, reports: list[FileReport]) -> Non
 def repair_data(chosen: Namespace) -> int:
     home = _home(chosen)
     if not home.is_dir():
-        raise CommandFailed(f"there is no folder {home}; pass the data folder with --home")
+        raise CommandFailed(f"there is no folder {home}; pass the data directory with --home")
     repair = _alone(home, lambda: repair_folder(home))
     if chosen.json:
         print_json(msgspec.to_builtins(repair))
@@ -76,7 +77,7 @@ def repair_data(chosen: Namespace) -> int:
         return DONE
     for sentence in repair.done:
         screen.line(plain(sentence))
-    screen.line(f"the files as they were: {repair.backup}", "strong")
+    screen.line(f"copies of the original files: {repair.backup}", "strong")
     return DONE
 
 
@@ -106,7 +107,7 @@ def restore(chosen: Namespace) -> int:
         f" {manifest.events} events"
     )
     if aside is not None:
-        screen.line(f"the folder as it was: {aside}", "strong")
+        screen.line(f"the old directory: {aside}", "strong")
     return DONE
 
 
@@ -127,7 +128,9 @@ async def _compact(address: HubAddress) -> list[dict[str, Any]]:
         files: list[dict[str, Any]] = answer["files"]
         return files
     if not address.home.is_dir():
-        raise CommandFailed(f"there is no folder {address.home}; pass it with --home")
+        raise CommandFailed(
+            f"there is no folder {address.home}; pass the data directory with --home"
+        )
     compacted: list[dict[str, Any]] = msgspec.to_builtins(await compact_folder(address.home))
     return compacted
 

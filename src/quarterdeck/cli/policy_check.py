@@ -26,7 +26,6 @@ from quarterdeck.policy import (
     Policy,
     assess_risk,
     decide,
-    obstacle_of,
     read_call,
     words_to_spell,
 )
@@ -47,7 +46,7 @@ def run_policy(chosen: Namespace) -> int:
     if chosen.action is None:
         raise Misused("policy needs an action; try quarterdeck policy check 'git status'")
     if chosen.stdin == (chosen.command is not None):
-        raise Misused("give a command or --stdin, one of them; see quarterdeck policy check --help")
+        raise Misused("pass either a command or --stdin; see quarterdeck policy check --help")
     config = load_config(os.environ, chosen.config)
     checker = PolicyChecker(
         Policy(rule=config.policy.rule),
@@ -103,7 +102,7 @@ class PolicyChecker:
         return {
             "decision": decision.decision,
             "rule": decision.rule,
-            "reason": _reason(decision, call),
+            "reason": decision.reason,
             "reading": _reading(decision, call),
             "risk": {"level": risk.level, "reason": risk.reason},
         }
@@ -133,21 +132,6 @@ def _call_of(given: Any) -> Call:
     raise _NotACall(f"the object describes no call; {_WANTED}")
 
 
-def _reason(decision: Decision, call: Call) -> str:
-    """Return why, and for a command that is asked what keeps a rule from allowing it."""
-    line = decision.reading.command_line
-    if decision.decision != "ask" or line is None:
-        return decision.reason
-    if line.understood is None:
-        obstacle = obstacle_of(call.command or "")
-        found = "" if obstacle is None else f": it contains {obstacle}"
-        return f"{decision.reason} The command line is not fully understood{found}."
-    spelled = words_to_spell(line)
-    if spelled:
-        return f"{decision.reason} A pattern has to spell: {', '.join(spelled)}."
-    return decision.reason
-
-
 def _reading(decision: Decision, call: Call) -> dict[str, Any]:
     reading = decision.reading
     found: dict[str, Any] = {"isComplete": reading.is_complete, "paths": list(reading.paths)}
@@ -155,17 +139,17 @@ def _reading(decision: Decision, call: Call) -> dict[str, Any]:
         found["query"] = reading.query
     line = reading.command_line
     if line is not None:
-        found |= _line_reading(line, call.command or "")
+        found |= _line_reading(line)
         found["folder"] = reading.folder
     return found
 
 
-def _line_reading(line: CommandLine, text: str) -> dict[str, Any]:
+def _line_reading(line: CommandLine) -> dict[str, Any]:
     is_understood = line.understood is not None
     commands = line.commands if line.understood is None else line.understood
     return {
         "isUnderstood": is_understood,
-        "obstacle": None if is_understood else obstacle_of(text),
+        "obstacle": line.obstacle,
         "commands": [[*each.assignments, *each.words] for each in commands],
         "writes": [path for each in commands for path in each.writes],
         "mustSpell": words_to_spell(line),

@@ -11,14 +11,15 @@ import signal
 import sys
 import uuid
 from argparse import Namespace
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
 from anyio.abc import TaskGroup
 
+from quarterdeck.agents import expand_headers
 from quarterdeck.cli.arguments import DONE, FAILED, INTERRUPTED
 from quarterdeck.cli.hub_access import HubAddress, HubLink, open_hub, unknown_agent
 from quarterdeck.cli.sessions import SessionFollower, find_session, path_of
@@ -34,7 +35,9 @@ from quarterdeck.cli.terminal.session_printer import (
 from quarterdeck.client import Client
 from quarterdeck.errors import CommandFailed, HubDeclined, Misused
 from quarterdeck.http.client import HubApi
+from quarterdeck.http.remote_agent import SCHEMES
 from quarterdeck.protocol import Event, initial_state, reduce
+from quarterdeck.runner import is_prompt_state, is_settled
 from quarterdeck.views.acp import prompt_key
 from quarterdeck.views.text import one_line
 from quarterdeck.wire import background_tasks
@@ -49,7 +52,6 @@ _STATUSES: Final = {
     "cancelled": INTERRUPTED,
 }
 _RESULT: Final = ("sessionId", "state", "stopReason", "error", "key", "seq")
-_ENDED: Final = ("done", "failed", "cancelled", "interrupted")
 _FIRST_POLL, _LAST_POLL = 0.02, 2.0  # seconds between looks at a prompt that no event reports
 _LAST_EVENTS_SECONDS: Final = 3.0  # for the last events to arrive
 _HELP: Final = "see quarterdeck run --help"
@@ -67,6 +69,17 @@ class RunOptions:
     mode: str | None
     answer_mode: AnswerMode
     is_json: bool
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def definition(self) -> dict[str, Any] | None:
+        """How to start the agent, if it has no name."""
+        name = f"run-{uuid.uuid4().hex[:8]}"
+        if self.program:
+            return {"id": name, "command": self.program[0], "args": list(self.program[1:])}
+        if self.agent is not None and _is_url(self.agent):
+            return {"id": name, "url": self.agent, "headers": dict(self.headers)}
+        return None
 
 
 def run_prompt(chosen: Namespace) -> int:
@@ -87,6 +100,8 @@ def _run_options(chosen: Namespace) -> RunOptions:
     agent, prompt = _agent_and_prompt(chosen)
     if chosen.program is not None and not chosen.program:
         raise Misused(f"no program after --; {_HELP}")
+    if chosen.header and (agent is None or not _is_url(agent)):
+        raise Misused("--header is for an agent at a URL; set headers of others in hub.toml")
     return RunOptions(
         agent=agent,
         program=tuple(chosen.program or ()),
@@ -96,7 +111,26 @@ def _run_options(chosen: Namespace) -> RunOptions:
         mode=chosen.mode,
         answer_mode=_answer_mode(chosen),
         is_json=chosen.json,
+        headers=_headers(chosen.header or (), os.environ),
     )
+
+
+def _is_url(agent: str) -> bool:
+    return agent.partition("://")[0] in SCHEMES and "://" in agent
+
+
+def _headers(given: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Read headers; secrets come from variables, since a command line can be seen by others."""
+    headers: dict[str, str] = {}
+    for text in given:
+        name, separator, value = text.partition(":")
+        if not separator:
+            raise Misused(f"--header {name!r} has no value; write it as 'NAME: VALUE'")
+        headers[name.strip()] = value.strip()
+    try:
+        return expand_headers(headers, environ)
+    except KeyError as error:
+        raise Misused(f"--header needs the variable {error.args[0]}; export it") from error
 
 
 def _agent_and_prompt(chosen: Namespace) -> tuple[str | None, str]:
@@ -216,9 +250,8 @@ class FollowedTurn:
         if options.session is not None:
             return await find_session(api, options.session)
         body: dict[str, Any] = {"cwd": options.cwd}
-        if options.program:
-            program, *rest = options.program
-            definition = {"id": f"run-{uuid.uuid4().hex[:8]}", "command": program, "args": rest}
+        definition = options.definition
+        if definition is not None:
             agent = await api.post("/api/agents", {"definition": definition})
             body["agentId"] = agent["agentId"]
         else:
@@ -241,7 +274,7 @@ class FollowedTurn:
         body = {"key": self._key, "prompt": self._options.prompt}
         entry: Mapping[str, Any] = await self._call("POST", f"{self._path}/prompts", body)
         delay = _FIRST_POLL
-        while entry["state"] not in _ENDED:
+        while not _has_ended(entry):
             with anyio.move_on_after(delay):
                 await self._progress.wait()
             # An event may arrive before the queue knows it: after one, look often.
@@ -356,3 +389,18 @@ class FollowedTurn:
         facts = {name: entry[name] for name in _RESULT if name in entry}
         self._printer.result({"type": "result", **facts, "exitStatus": status})
         return status
+
+
+def _has_ended(entry: Mapping[str, Any]) -> bool:
+    """Return whether a prompt is neither queued nor running.
+
+    Raises:
+        CommandFailed: if the hub reports a state that this version does not know.
+    """
+    state = entry["state"]
+    if not is_prompt_state(state):
+        raise CommandFailed(
+            f"the hub reports the prompt state {state!r}, which this version does not know;"
+            " update quarterdeck to the version of the hub"
+        )
+    return is_settled(state)

@@ -31,6 +31,8 @@ from quarterdeck.protocol import (
     ERROR_CODES,
     AcpRpcMethod,
     Event,
+    PromptResult,
+    SessionConfigOption,
     SessionConfigValue,
     SessionSnapshotWire,
     SessionState,
@@ -147,11 +149,10 @@ class SessionHandle:
         )
         return lambda: self._remove_listener(key)
 
-    async def prompt(self, prompt: Prompt) -> dict[str, Any]:
-        """Run one turn; return its stop reason, usage and error."""
+    async def prompt(self, prompt: Prompt) -> PromptResult:
+        """Run one turn; return its stop reason, usage and error (see `raise_for_error`)."""
         blocks = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else list(prompt)
-        result: dict[str, Any] = await self._call(AcpRpcMethod.PROMPT, prompt=blocks)
-        return result
+        return PromptResult(await self._call(AcpRpcMethod.PROMPT, prompt=blocks))
 
     async def cancel(self) -> None:
         await self._call(AcpRpcMethod.CANCEL)
@@ -162,11 +163,15 @@ class SessionHandle:
     async def set_mode(self, mode_id: str) -> None:
         await self._call(AcpRpcMethod.SET_MODE, modeId=mode_id)
 
-    async def set_config_option(self, config_id: str, value: ConfigValue) -> list[Any]:
+    async def set_config_option(
+        self, config_id: str, value: ConfigValue
+    ) -> list[SessionConfigOption]:
         """Change an option; return all options as they are then."""
         given = to_json(value) if isinstance(value, SessionConfigValue) else value
         method = AcpRpcMethod.SET_CONFIG_OPTION
-        options: list[Any] = await self._call(method, configId=config_id, value=given)
+        options: list[SessionConfigOption] = await self._call(
+            method, configId=config_id, value=given
+        )
         return options
 
     # ---- for `SessionCollection` ---------------------------------------------------------

@@ -10,9 +10,7 @@ from __future__ import annotations
 # Connecting and closing are two calls, maybe in two tasks or scopes: no task group spans them.
 import asyncio  # noqa: TID251
 import logging
-import os
 import socket
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
@@ -28,6 +26,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 
 from quarterdeck.client.link import acp_error
 from quarterdeck.errors import AcpError, EventInvalid
+from quarterdeck.http.unix_sockets import check_listener, connected
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import (
     ERROR_CODES,
@@ -53,7 +52,6 @@ ENVELOPES: Final = "/api/envelope"
 OPEN_SECONDS: Final = 15.0
 PING_SECONDS: Final = 20.0
 CLOSE_SECONDS: Final = 2.0
-_LONGEST_PATH: Final = 103  # bytes of a Unix socket's path, on every system
 _MOST_BYTES: Final = 1 << 28  # of one frame: an event may carry a whole file
 _SCHEMES: Final = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 _STATUSES: Final = {
@@ -106,24 +104,13 @@ _Subscription = tuple[TransportSubscribeParams, Callable[[Event], None]]
 
 
 def _connected(path: Path) -> socket.socket:
-    """Connect to a Unix socket; one whose path is too long is reached through its folder.
-
-    `quarterdeck.http` has the same for commands, but the client works without it.
-    """
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    folder = -1
+    """Connect to the socket of a hub, and check that no other program listens there."""
+    connection = connected(path)
     try:
-        connection.settimeout(OPEN_SECONDS)
-        if len(os.fsencode(path)) > _LONGEST_PATH and sys.platform == "linux":
-            folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            path = Path(f"/proc/self/fd/{folder}/{path.name}")
-        connection.connect(str(path))
+        check_listener(connection)
     except BaseException:
         connection.close()
         raise
-    finally:
-        if folder >= 0:
-            os.close(folder)
     return connection
 
 

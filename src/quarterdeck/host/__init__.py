@@ -11,7 +11,9 @@ from quarterdeck.host.options import (
     resolve_agent_definition,
     resolve_host_options,
 )
-from quarterdeck.host.requests.permissions import (
+from quarterdeck.host.requests.elicitations import is_elicitation_id
+from quarterdeck.host.requests.pending import PendingElicitation, PendingPermission
+from quarterdeck.host.requests.permission_request import (
     Ask,
     Decided,
     OnPermission,
@@ -26,7 +28,7 @@ from quarterdeck.machine import (
     kill_tree,
     resolve_roots,
 )
-from quarterdeck.protocol import AgentDefinition
+from quarterdeck.protocol import AgentDefinition, PromptResult
 
 __all__ = [
     "AgentAndSessionOwner",
@@ -41,7 +43,10 @@ __all__ = [
     "HostEndpoint",
     "HostOptions",
     "OnPermission",
+    "PendingElicitation",
+    "PendingPermission",
     "PermissionRequest",
+    "PromptResult",
     "ResolvedHostOptions",
     "RestartBackoff",
     "RunSubscriber",
@@ -51,6 +56,7 @@ __all__ = [
     "decide_by_rules",
     "derive_client_capabilities",
     "guarded_command",
+    "is_elicitation_id",
     "kill_tree",
     "resolve_agent_definition",
     "resolve_host_options",

@@ -7,6 +7,9 @@
     restarting    waits for the backoff                 spawning; exited (disposed)
     exited        final; `reason` says why
 
+An agent that closes its input but stays is ended: it can be sent nothing any more. `end` ends one
+that does not respond. Both are crashes, and the restart rules apply.
+
 Every end takes one path (`_run_once`, then `_restart_delay`): pending calls fail, the agent's
 requests are superseded, its sessions become `disconnected`, and then a restart is scheduled or the
 agent is `exited`.
@@ -48,10 +51,19 @@ from quarterdeck.errors import (
     ConnectionFailed,
     RpcError,
 )
+from quarterdeck.host.acp2.connection import Acp2Connection, AgentConnection
+from quarterdeck.host.acp2.handshake import (
+    NEWEST,
+    answer_as_acp1,
+    initialize_params,
+    is_acp2,
+    offers_version_1,
+)
 from quarterdeck.host.capabilities import derive_client_capabilities
 from quarterdeck.host.checks import agent_exited, agent_misbehaved
 from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.options import ResolvedHostOptions
+from quarterdeck.host.reports import RepeatedReports, StderrReports
 from quarterdeck.host.secrets import Secrets, credentials, environment_of
 from quarterdeck.host.sessions.session import EarlyUpdates
 from quarterdeck.machine import (
@@ -83,7 +95,8 @@ from quarterdeck.wire import (
 
 CLIENT_INFO = {"name": "quarterdeck", "version": __version__}
 INITIALIZE_SECONDS = 120.0  # the slowest agent measured needs ten
-EXIT_SECONDS = 2.0  # that a failed call waits until the agent's end is published
+EXIT_SECONDS = 5.0  # that a failed call waits until the agent's end is published
+INPUT_SECONDS = 1.0  # between the moment an agent closes its input and its exit
 
 
 def capabilities_wire(declared: Mapping[str, Any]) -> AgentCapabilitiesWire:
@@ -121,21 +134,24 @@ class _UpdateParams(msgspec.Struct, rename="camel", gc=False):
     update: dict[str, Any]
 
 
-_VOCABULARY = Vocabulary({"session/update": _UpdateParams})
+UPDATE_VOCABULARY = Vocabulary({"session/update": _UpdateParams})
 
 
 OnUpdate = Callable[["AgentProcess", str, dict[str, Any]], None]
+VERSION_1_NEXT = "it does not speak the newest version of the protocol"
 
 
 class AgentOwner(Protocol):
     """What an agent process calls in its host."""
 
     on_update: OnUpdate
+    on_acp2_update: OnUpdate
 
     def on_request(self, agent: AgentProcess, method: str, params: Any) -> Any: ...
     def on_elicitation_complete(self, agent: AgentProcess, elicitation_id: Any) -> None: ...
     def on_disconnected(self, agent: AgentProcess) -> None: ...
     def on_ready(self, agent: AgentProcess) -> None: ...
+    def on_input_unread(self, agent: AgentProcess) -> bool: ...
 
 
 class AgentProcess:
@@ -162,12 +178,19 @@ class AgentProcess:
         self._emitter = emitter
         self._journal = emitter.journal
         self._owner = owner
+        self._dropped = RepeatedReports()
+        self._stderr = StderrReports(self._publish_stderr)
         self._reason: AgentExitReason | None = None
         self._exit: dict[str, Any] | None = None
         self._initialized: dict[str, Any] | None = None  # the result of `initialize`
         self.info: dict[str, Any] | None = None
         self._connection: Connection | None = None
+        self.acp2: Acp2Connection | None = None
+        """Its connection, if it speaks ACP 2."""
+        self.take_update: OnUpdate = owner.on_update
+        self._version = 1 if definition.protocol in (None, 1) else NEWEST
         self._disposal = anyio.Event()
+        self._ending = anyio.Event()  # its process is to end now, whatever happens next
         self._started = anyio.Event()
         self._ended = anyio.Event()  # it will not be started again
         self._disconnected = anyio.Event()  # its process has ended, and that is published
@@ -202,7 +225,7 @@ class AgentProcess:
     def is_connected(self) -> bool:
         return self._connection is not None and self._connection.is_open
 
-    def connection(self) -> Connection:
+    def connection(self) -> AgentConnection:
         """Return its connection.
 
         Raises:
@@ -210,7 +233,7 @@ class AgentProcess:
         """
         if self.status != "ready" or self._connection is None:
             raise agent_exited(f"agent {self.id} is not ready")
-        return self._connection
+        return self._connection if self.acp2 is None else self.acp2
 
     async def call(self, method: str, params: dict[str, Any]) -> Any:
         """Call a method that concerns no session."""
@@ -288,12 +311,28 @@ class AgentProcess:
             self._disconnected.set()
             self._ended.set()
 
+    async def end(self) -> None:
+        """End its process now; what happens next is what happens after a crash.
+
+        Raises:
+            AcpError: `acpjs/agent-exited` if it is not running.
+        """
+        self.connection()
+        disconnected = self._disconnected
+        self._diagnose("warn", "agent/ended", f"agent {self.id} is ended on request")
+        self._ending.set()
+        await disconnected.wait()
+
     async def dispose(self) -> None:
         """End it and wait until it has ended."""
         self._disposal.set()
         await self._ended.wait()
 
     async def _run_once(self) -> AgentExitReason:
+        cause = await self._run_process()
+        return await self._run_process() or "initialize-failed" if cause is None else cause
+
+    async def _run_process(self) -> AgentExitReason | None:
         self._set_status("spawning")
         env = environment_of(self.definition, self._options.inherit)
         self.secrets.add(credentials(env))
@@ -304,7 +343,12 @@ class AgentProcess:
             guarded = guarded_command(command, env=env, cwd=cwd, start=start)
             env = guarded_env(env, start)
             async with open_process(
-                guarded, cwd=cwd, env=env, on_stderr=self._on_stderr, stop_seconds=1
+                guarded,
+                cwd=cwd,
+                env=env,
+                name=self.definition.id,
+                on_stderr=self._stderr.take,
+                stop_seconds=1,
             ) as process:
                 return await self._serve(process)
         except (AgentNotFound, ConfinementUnavailable) as error:
@@ -328,14 +372,15 @@ class AgentProcess:
         # On a thread: the first call finds out what this machine can do.
         return await anyio.to_thread.run_sync(confine, self.definition)
 
-    async def _serve(self, process: ProcessTransport) -> AgentExitReason:
+    async def _serve(self, process: ProcessTransport) -> AgentExitReason | None:
+        """Serve one process to its end; return None if it is to be started with version 1."""
         self._exit = None
-        self._disconnected = anyio.Event()
+        self._disconnected, self._ending = anyio.Event(), anyio.Event()
         facts = {"pid": process.process.pid, "envKeys": sorted(self.definition.env or {})}
         self._diagnose("info", "agent/spawn", f"spawned {self.definition.command}", facts)
         self._set_status("initializing")
         options = ConnectionOptions(
-            vocabulary=_VOCABULARY,
+            vocabulary=UPDATE_VOCABULARY,
             on_report=self._on_report,
             answers_garbage=False,
             after_read=self._after_read,
@@ -348,17 +393,21 @@ class AgentProcess:
         ) as connection:
             self._connection = connection
             failure = await self._initialize(connection)
-            if failure is not None and not self._disposal.is_set():
+            if failure is VERSION_1_NEXT:
+                process.close_input()
+            elif failure is not None and not self._disposal.is_set():
                 self._fail_initialize(failure)
                 if process.exit_status is None:
                     send_signal(process.process.pid, signal.SIGTERM)
             else:
                 if failure is None:
-                    await self._wait_closed_or_disposed(connection)
+                    await self._wait_end(connection, process)
                 process.close_input()
             await self._terminate(process)
         self._record_exit(process)
         self._disconnect()
+        if failure is VERSION_1_NEXT and not self._disposal.is_set():
+            return None
         self._fail_start(f"agent {self.id} ended before it was ready")
         return "crashed" if failure is None else "initialize-failed"
 
@@ -371,13 +420,10 @@ class AgentProcess:
 
     async def _initialize(self, connection: Connection) -> str | None:
         """Call `initialize`; return what went wrong, if anything."""
-        params = {
-            "protocolVersion": PROTOCOL_VERSION,
-            "clientInfo": CLIENT_INFO,
-            "clientCapabilities": derive_client_capabilities(
-                self._options.fs, self._options.terminal, self._options.elicitation
-            ),
-        }
+        capabilities = derive_client_capabilities(
+            self._options.fs, self._options.terminal, self._options.elicitation
+        )
+        params = initialize_params(self._version, CLIENT_INFO, capabilities)
         answer: Any = None
         failure: str | None = None
         with anyio.CancelScope() as scope:
@@ -389,16 +435,21 @@ class AgentProcess:
                     )
                 except (RpcError, ConnectionFailed) as error:
                     failure = self.secrets.hidden(str(error))
+                    if self._falls_back(error):
+                        failure = VERSION_1_NEXT
                 tasks.cancel_scope.cancel()
         if scope.cancelled_caught:
             return "it was disposed"
         if failure is None and not isinstance(answer, dict):
             failure = "its answer is not an object"
-        elif failure is None and answer.get("protocolVersion") != PROTOCOL_VERSION:
-            spoken = answer.get("protocolVersion")
-            failure = f"it speaks protocol version {spoken!r} and we speak {PROTOCOL_VERSION}"
+        elif failure is None:
+            failure = self._disagreement(answer)
         if failure is not None:
             return failure
+        if self._version != PROTOCOL_VERSION and is_acp2(answer):
+            answer = answer_as_acp1(answer)
+            self.acp2 = Acp2Connection(connection, self._on_answered_update)
+            self.take_update = self._owner.on_acp2_update
         self._initialized, self.info = answer, agent_info(answer)
         self._diagnose("info", "agent/initialized", "initialize handshake complete")
         self.restart_count = 0
@@ -407,22 +458,84 @@ class AgentProcess:
         self._owner.on_ready(self)
         return None
 
+    def _disagreement(self, answer: dict[str, Any]) -> str | None:
+        """Return why no version of the protocol was agreed on."""
+        spoken, is_second = answer.get("protocolVersion"), is_acp2(answer)
+        asked = self._version
+        if asked != PROTOCOL_VERSION and is_second:
+            return None
+        if self.definition.protocol == NEWEST:
+            return f"its definition asks for protocol version 2, and it speaks {spoken!r}"
+        # Some agents answer with any version that they are asked for, in the shape of the first.
+        if spoken == PROTOCOL_VERSION or (spoken == asked and not is_second):
+            return None
+        return f"it speaks protocol version {spoken!r} and we speak {PROTOCOL_VERSION}"
+
+    def _falls_back(self, error: Exception) -> bool:
+        """Return whether to start it again with version 1, which it offers instead."""
+        if self.definition.protocol != "auto" or self._version == PROTOCOL_VERSION:
+            return False
+        if not offers_version_1(error):
+            return False
+        self._version = PROTOCOL_VERSION
+        return True
+
     async def _cancel_on_disposal(self, scope: anyio.CancelScope) -> None:
         await self._disposal.wait()
         scope.cancel()
 
-    async def _wait_closed_or_disposed(self, connection: Connection) -> None:
+    async def _wait_end(self, connection: Connection, process: ProcessTransport) -> None:
+        """Wait until the agent has ended, or has to be ended."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._cancel_on_disposal, tasks.cancel_scope)
+            scope = tasks.cancel_scope
+            tasks.start_soon(self._cancel_on_disposal, scope)
+            tasks.start_soon(self._cancel_on_ending, scope)
+            tasks.start_soon(self._cancel_on_closed_input, process, scope)
+            tasks.start_soon(self._watch_input, process)
+            tasks.start_soon(self._stderr.run)
             await connection.wait_closed()
-            tasks.cancel_scope.cancel()
+            scope.cancel()
+
+    async def _cancel_on_ending(self, scope: anyio.CancelScope) -> None:
+        await self._ending.wait()
+        scope.cancel()
+
+    async def _cancel_on_closed_input(
+        self, process: ProcessTransport, scope: anyio.CancelScope
+    ) -> None:
+        """An agent that closes its input and stays gets no prompt and no answer any more."""
+        await process.wait_unread()
+        with anyio.move_on_after(INPUT_SECONDS):
+            await process.process.wait()
+        if process.exit_status is None:
+            message = f"agent {self.id} has closed its input and still runs; it is ended"
+            self._diagnose("error", "agent/input-closed", message)
+            self._ending.set()
+            scope.cancel()
+
+    async def _watch_input(self, process: ProcessTransport) -> None:
+        """Report an agent that leaves its input unread during a turn."""
+        seconds = self._options.response_timeout_ms / 1000
+        taken, since, is_reported = -1, anyio.current_time(), False
+        while True:
+            await anyio.sleep(seconds / 2)
+            now, unread = process.read_progress()
+            if not unread or now != taken:
+                taken, since, is_reported = now, anyio.current_time(), False
+            elif not is_reported and anyio.current_time() - since >= seconds:
+                is_reported = self._owner.on_input_unread(self)
 
     async def _terminate(self, process: ProcessTransport) -> None:
         """Wait for the process to end; after a timeout kill it with all that it started."""
-        with anyio.move_on_after(self._options.kill_timeout_ms / 1000):
+        # One that is to end now may be stopped, or has closed its input: there is nothing to wait
+        # for but the time that a sound agent needs to exit.
+        timeout_ms = self._options.kill_timeout_ms
+        if self._ending.is_set():
+            timeout_ms = min(timeout_ms, INPUT_SECONDS * 1000)
+        with anyio.move_on_after(timeout_ms / 1000):
             await process.process.wait()
             return
-        message = f"agent {self.id} did not end within {self._options.kill_timeout_ms:g} ms"
+        message = f"agent {self.id} did not end within {timeout_ms:g} ms"
         self._diagnose("warn", "agent/kill", message)
         kill_tree(process.process.pid)
         with anyio.move_on_after(self._options.kill_timeout_ms / 1000):
@@ -432,12 +545,15 @@ class AgentProcess:
         self._diagnose("error", "agent/process-error", message)
 
     def _record_exit(self, process: ProcessTransport) -> None:
+        self._stderr.flush()
+        self._dropped.flush()
         self._exit = exit_record(process.exit_status)
         self._diagnose("info", "agent/exit", "agent process exited", self._exit)
 
     def _disconnect(self) -> None:
         """Withdraw requests and disconnect sessions: the connection is closed."""
-        self._connection = None
+        self._connection = self.acp2 = None
+        self.take_update = self._owner.on_update
         self.early_updates.clear()
         self.abandoned.clear()
         self._owner.on_disconnected(self)
@@ -488,8 +604,19 @@ class AgentProcess:
     def _diagnose(self, level: DiagnosticLevel, code: str, message: str, data: Any = None) -> None:
         self._emitter.diagnostic(level, code, message, agent_id=self.id, data=data)
 
-    def _on_stderr(self, line: str) -> None:
-        self._diagnose("info", "agent/stderr", self.secrets.hidden(line))
+    def _publish_stderr(self, text: str, lines: int) -> None:
+        data = None if lines == 1 else {"lines": lines}
+        self._diagnose("info", "agent/stderr", self.secrets.hidden(text), data)
+
+    def report_dropped(self, code: str, kind: str, message: str, **facts: Any) -> None:
+        """Report something that the agent sent and that is not kept; repetitions are counted."""
+
+        def publish(count: int) -> None:
+            text = message if count == 1 else f"{message} ({count:,} times so far)"
+            shown = self.secrets.hidden(text)
+            self._emitter.dropped(self.id, code, shown, {**facts, "count": count})
+
+        self._dropped.add((code, kind), publish)
 
     def _on_report(self, report: Report) -> None:
         text = self.secrets.hidden(report.text.decode("utf-8", "replace"))
@@ -503,9 +630,15 @@ class AgentProcess:
 
     def _on_notification(self, method: str, params: Any) -> None:
         if method == "session/update":
-            self._owner.on_update(self, params.session_id, params.update)
+            self.take_update(self, params.session_id, params.update)
         elif method == "elicitation/complete" and isinstance(params, dict):
             self._owner.on_elicitation_complete(self, params.get("elicitationId"))
+        else:
+            message = f"agent {self.id} sent {method}, which is not known here; it was dropped"
+            self.report_dropped("agent/notification-dropped", method, message, method=method)
+
+    def _on_answered_update(self, session_id: str, update: dict[str, Any]) -> None:
+        self.take_update(self, session_id, update)
 
     def _on_request(self, method: str, params: Any) -> Any:
         return self._owner.on_request(self, method, params)

@@ -16,11 +16,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import anyio
 from anyio.abc import TaskGroup
 
+from quarterdeck.host.acp2.updates import Acp2Updates
 from quarterdeck.host.agent_process import AgentProcess, OnUpdate, can_log_out
 from quarterdeck.host.capabilities import TerminalOutputSource
 from quarterdeck.host.checks import (
@@ -35,10 +36,17 @@ from quarterdeck.host.log.reader import LogReader
 from quarterdeck.host.log.stream import EncodedLog, OnEvent
 from quarterdeck.host.operations import Completion, OperationBody
 from quarterdeck.host.options import HostOptions, resolve_agent_definition, resolve_host_options
+from quarterdeck.host.remote_agent import RemoteAgent
 from quarterdeck.host.requests.elicitations import ElicitationRequests
 from quarterdeck.host.requests.handlers import AgentRequests, RequestHandlers
-from quarterdeck.host.requests.permissions import PermissionRequest, PermissionRequests
-from quarterdeck.host.requests.rules import decide_by_rules
+from quarterdeck.host.requests.pending import (
+    PendingElicitation,
+    PendingPermission,
+    elicitation_requests,
+    permission_requests,
+)
+from quarterdeck.host.requests.permission_request import PermissionRequest
+from quarterdeck.host.requests.permissions import PermissionRequests
 from quarterdeck.host.sessions.lifecycle import SessionLifecycle
 from quarterdeck.host.sessions.recovery import SessionRecovery, StoredSessions
 from quarterdeck.host.sessions.registry import SessionRegistry, check_folders
@@ -56,10 +64,13 @@ from quarterdeck.policy import Policy
 from quarterdeck.protocol import (
     AgentDefinition,
     AgentSnapshotWire,
+    AnyEvent,
     DiagnosticLevel,
-    Event,
     HostElicitationSnapshot,
     HostPermissionSnapshot,
+    ListSessionsResponse,
+    PromptResult,
+    SessionConfigOption,
     SessionSnapshotWire,
 )
 from quarterdeck.storage import Damage, LogEpoch, damages_of, epoch_of
@@ -80,23 +91,25 @@ class Host:
         self._sessions = SessionRegistry(self._emitter)
         # Bound directly, without a method in between: every update takes this path.
         self.on_update: OnUpdate = self._sessions.on_update
+        self._acp2 = Acp2Updates(self._emitter, self._sessions)
+        self.on_acp2_update: OnUpdate = self._acp2.on_update
         self._requests = AgentRequests(
             PermissionRequests(self._emitter, self.options.on_permission),
             ElicitationRequests(self._emitter, self.options.elicitation),
         )
-        self._turns = Turns(self._emitter, self._requests, self._in_background)
+        self._turns = Turns(
+            self._emitter,
+            self._requests,
+            self._in_background,
+            self.options.response_timeout_ms / 1000,
+        )
         terminal, seconds = self.options.terminal, self.options.open_timeout_ms / 1000
         self._teardown = SessionTeardown(
             self._emitter, self._sessions, self._requests, terminal, self._in_background
         )
         stored = StoredSessions(self.options, self._emitter)
         self._lifecycle = SessionLifecycle(
-            self._emitter,
-            self._sessions,
-            self._teardown,
-            self._in_background,
-            seconds,
-            stored,
+            self._emitter, self._sessions, self._teardown, self._in_background, seconds, stored
         )
         self._recovery = SessionRecovery(stored, self._emitter, self._sessions, self._lifecycle)
         self._log_reader = LogReader(
@@ -157,9 +170,8 @@ class Host:
         if self._is_disposed or self._tasks is None:
             raise agent_exited("host disposed" if self._is_disposed else "host not entered")
         self._last_agent += 1
-        agent = AgentProcess(
-            f"agent-{self._last_agent}", resolved, self.options, self._emitter, self
-        )
+        kind = AgentProcess if resolved.url is None else RemoteAgent
+        agent = kind(f"agent-{self._last_agent}", resolved, self.options, self._emitter, self)
         self._agents[agent.id] = agent
         self._tasks.start_soon(agent.run)
         await agent.started()
@@ -185,6 +197,17 @@ class Host:
             return
         await agent.dispose()
         self._emitter.host_event("agent-removed", {"agentId": agent_id}, agent_id)
+        await self._journal.settled()
+
+    async def end_agent(self, agent_id: str) -> None:
+        """End the process of an agent that does not respond; the restart rules apply.
+
+        Its sessions are disconnected; with a restart they are resumed.
+
+        Raises:
+            AcpError: `acpjs/agent-exited` if it is not running.
+        """
+        await self._agent(agent_id).end()
         await self._journal.settled()
 
     async def authenticate(self, agent_id: str, method_id: str) -> None:
@@ -259,14 +282,16 @@ class Host:
 
     async def list_sessions(
         self, agent_id: str, *, cursor: str | None = None, cwd: str | None = None
-    ) -> Any:
+    ) -> ListSessionsResponse:
+        """Return a page of the agent's own list of sessions."""
         agent = self._agent(agent_id)
         agent.connection()
         if not agent.can("list"):
             raise unsupported(f"agent {agent_id} cannot list sessions")
         given = {"cursor": cursor, "cwd": cwd}
         params = {name: value for name, value in given.items() if value is not None}
-        return await agent.call("session/list", params)
+        listed: ListSessionsResponse = await agent.call("session/list", params)
+        return listed
 
     async def close_session(self, session_id: str) -> None:
         session = self._sessions.live(session_id)
@@ -287,8 +312,10 @@ class Host:
 
     async def prompt(
         self, session_id: str, prompt: Prompt, *, key: str | None = None
-    ) -> dict[str, Any]:
+    ) -> PromptResult:
         """Run one turn; return its stop reason, usage and error as the log has them.
+
+        An error of the agent is part of the result: `raise_for_error` raises it.
 
         The log keeps `key` with the prompt (`extensions.quarterdeck.promptKey`), so that a retry
         can find out whether the prompt was run.
@@ -296,7 +323,7 @@ class Host:
         blocks = check_prompt(prompt)
         session = self._sessions.live(session_id)
         check_can_prompt(session)
-        return await self._turns.prompt(self._agent_of(session), session, blocks, key)
+        return PromptResult(await self._turns.prompt(self._agent_of(session), session, blocks, key))
 
     async def cancel(self, session_id: str) -> None:
         await self.send_cancel(session_id)
@@ -315,7 +342,8 @@ class Host:
 
     async def set_config_option(
         self, session_id: str, config_id: str, value: ConfigValue
-    ) -> list[Any]:
+    ) -> list[SessionConfigOption]:
+        """Change an option; return all options as they are then."""
         session = self._sessions.live(session_id)
         wire = check_config_value(value)
         return await self._turns.set_config_option(
@@ -353,18 +381,20 @@ class Host:
     # ---- events --------------------------------------------------------------------------
 
     def subscribe(
-        self, session_id: str | None, from_seq: int, callback: OnEvent
+        self, session_id: str | None, from_seq: int, callback: Callable[[AnyEvent], None]
     ) -> Callable[[], None]:
         """Call `callback` with every event after `from_seq`, then with each new one.
 
         Raises:
             AcpError: `acpjs/session-closed` if there is no such session.
         """
-        return self._log_reader.subscribe(session_id, from_seq, callback)
+        # `Event` is sealed: every event is one of `AnyEvent`.
+        return self._log_reader.subscribe(session_id, from_seq, cast("OnEvent", callback))
 
-    def events(self, session_id: str | None, from_seq: int = 0) -> AsyncIterator[Event]:
+    def events(self, session_id: str | None, from_seq: int = 0) -> AsyncIterator[AnyEvent]:
         """Iterate over every event after `from_seq`, then over new ones until `dispose`."""
-        return self._log_reader.events(session_id, from_seq)
+        found = self._log_reader.events(session_id, from_seq)
+        return cast("AsyncIterator[AnyEvent]", found)
 
     async def open_log(self, session_id: str | None) -> EncodedLog:
         """Return a stream as stored bytes; raises what `subscribe` does."""
@@ -414,6 +444,19 @@ class Host:
 
     # ---- requests of agents to people ----------------------------------------------------
 
+    def requests(self, session_id: str | None = None) -> AsyncIterator[PendingPermission]:
+        """Iterate over the pending permission requests, then over new ones until `dispose`.
+
+        With a session's id, over those of that session only.
+        """
+        table, respond = self._requests.permissions, self.respond_permission
+        return permission_requests(self._emitter, table, respond, session_id)
+
+    def elicitations(self, session_id: str | None = None) -> AsyncIterator[PendingElicitation]:
+        """Iterate over the pending elicitations, then over new ones until `dispose`."""
+        table, respond = self._requests.elicitations, self.respond_elicitation
+        return elicitation_requests(self._emitter, table, respond, session_id)
+
     def respond_permission(
         self, request_id: str, outcome: Mapping[str, Any], *, by: Mapping[str, Any] | None = None
     ) -> Completion:
@@ -458,7 +501,7 @@ class Host:
         session = self._sessions.find(session_id)
         if session is None:
             raise session_closed(f"there is no session {session_id}")
-        session.decide_request = None if policy is None else decide_by_rules(policy)
+        session.policy = policy
 
     def pending_permissions(self) -> list[PermissionRequest]:
         """Return the pending permission requests, oldest first."""
@@ -493,6 +536,8 @@ class Host:
     # ---- called by agents (`AgentOwner`) --------------------------------------------------
 
     def on_request(self, agent: AgentProcess, method: str, params: Any) -> Awaitable[Any]:
+        if agent.acp2 is not None:
+            params = self._acp2.request_params(agent, method, params)
         return self._request_handlers.serve(agent, method, params)
 
     def on_elicitation_complete(self, agent: AgentProcess, elicitation_id: Any) -> None:
@@ -503,6 +548,9 @@ class Host:
         for session in self._sessions.of_agent(agent.id):
             self._teardown.disconnect(session)
         self._request_handlers.forget(agent.id)
+
+    def on_input_unread(self, agent: AgentProcess) -> bool:
+        return self._turns.report_unread(agent)
 
     def on_ready(self, agent: AgentProcess) -> None:
         self._in_background(lambda: self._recovery.recover(agent))

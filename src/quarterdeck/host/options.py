@@ -13,10 +13,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
+from quarterdeck.host.acp2.handshake import PROTOCOLS, Protocol
 from quarterdeck.host.capabilities import FsHandler, TerminalHandler, check_terminal
 from quarterdeck.host.checks import config_invalid
-from quarterdeck.host.requests.permissions import FindDecision, OnPermission
+from quarterdeck.host.requests.permission_request import FindDecision, OnPermission
 from quarterdeck.host.secrets import Inherit
+from quarterdeck.http.remote_agent import header_problem, url_problem
 from quarterdeck.machine import NOTHING_HIDDEN, ConfinedStart, DefaultFsHandler, HiddenFolders
 from quarterdeck.protocol import AgentDefinition
 from quarterdeck.storage import MemoryStorage, Storage
@@ -57,6 +59,7 @@ class HostOptions:
     terminal: TerminalHandler | None = None
     kill_timeout_ms: float | None = None
     open_timeout_ms: float | None = None
+    response_timeout_ms: float | None = None
     elicitation: Sequence[ElicitationMode] | None = None
     inherit: Inherit | None = None
     on_permission: OnPermission | None = None
@@ -80,6 +83,9 @@ class ResolvedHostOptions:
     open_timeout_ms: float = 600_000
     """For an agent to answer `session/new`, `session/load` or `session/resume`: a long history
     takes long, but an agent that never answers must not keep a session busy for ever."""
+    response_timeout_ms: float = 30_000
+    """After which an agent that does not end a cancelled turn, or does not read its input during a
+    turn, is reported as unresponsive."""
     elicitation: tuple[ElicitationMode, ...] = ()
     """The modes of elicitations that the embedding program answers: "form", "url", or both."""
     inherit: Inherit | None = None
@@ -133,11 +139,16 @@ _SNAKE = {
     "restartBackoff": "restart_backoff",
     "killTimeoutMs": "kill_timeout_ms",
     "openTimeoutMs": "open_timeout_ms",
+    "responseTimeoutMs": "response_timeout_ms",
 }
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+_Check = Callable[[Any], Any]
+"""Returns the value of an option as the host uses it, or raises `acpjs/config-invalid`."""
 
 
 def _check_restart(value: Any) -> RestartPolicy:
@@ -174,18 +185,24 @@ def _check_backoff(value: Any) -> RestartBackoff:
     return RestartBackoff(initial_ms=initial_ms, factor=factor, max_ms=max_ms)
 
 
-def _check_kill_timeout(value: Any) -> float:
-    return _milliseconds("killTimeoutMs", value)
+def _milliseconds(name: str) -> _Check:
+    def check(value: Any) -> float:
+        if not _is_number(value) or value <= 0:
+            raise config_invalid(f"invalid {name}: it is a number of milliseconds above 0")
+        return float(value)
+
+    return check
 
 
-def _check_open_timeout(value: Any) -> float:
-    return _milliseconds("openTimeoutMs", value)
+def _function_of(name: str, arguments: str) -> _Check:
+    """Return the check of an option that is a function; its arguments cannot be checked."""
 
+    def check(value: Any) -> Any:
+        if not callable(value):
+            raise config_invalid(f"{name} must be a function of {arguments}")
+        return value
 
-def _milliseconds(name: str, value: Any) -> float:
-    if not _is_number(value) or value <= 0:
-        raise config_invalid(f"invalid {name}: it is a number of milliseconds above 0")
-    return float(value)
+    return check
 
 
 def _check_elicitation(value: Any) -> tuple[ElicitationMode, ...]:
@@ -214,27 +231,6 @@ def _check_terminal(value: Any) -> TerminalHandler | None:
     return handler
 
 
-def _check_inherit(value: Any) -> Inherit:
-    if not callable(value):
-        raise config_invalid("inherit must be a function of an agent's definition")
-    inherit: Inherit = value
-    return inherit
-
-
-def _check_on_permission(value: Any) -> OnPermission:
-    if not callable(value):
-        raise config_invalid("onPermission must be a function of a permission request")
-    hook: OnPermission = value
-    return hook
-
-
-def _check_find_decision(value: Any) -> FindDecision:
-    if not callable(value):
-        raise config_invalid("findDecision must be a function of a session and a request")
-    find: FindDecision = value
-    return find
-
-
 def _check_hidden(value: Any) -> HiddenFolders:
     is_list = isinstance(value, Sequence) and not isinstance(value, str)
     if not is_list or not all(isinstance(each, str | Path) for each in value):
@@ -242,36 +238,23 @@ def _check_hidden(value: Any) -> HiddenFolders:
     return HiddenFolders(value)
 
 
-def _check_confine(value: Any) -> Confine:
-    if not callable(value):
-        raise config_invalid("confine must be a function of an agent's definition")
-    confine: Confine = value
-    return confine
-
-
-def _check_check_workspace(value: Any) -> CheckWorkspace:
-    if not callable(value):
-        raise config_invalid("checkWorkspace must be a function of a definition and a folder")
-    check: CheckWorkspace = value
-    return check
-
-
-_CHECKS: dict[str, Any] = {
+_CHECKS: dict[str, _Check] = {
     "restart": _check_restart,
     "restart_limit": _check_restart_limit,
     "restart_backoff": _check_backoff,
-    "kill_timeout_ms": _check_kill_timeout,
+    "kill_timeout_ms": _milliseconds("killTimeoutMs"),
     "storage": _check_storage,
     "fs": _check_fs,
     "terminal": _check_terminal,
-    "open_timeout_ms": _check_open_timeout,
+    "open_timeout_ms": _milliseconds("openTimeoutMs"),
+    "response_timeout_ms": _milliseconds("responseTimeoutMs"),
     "elicitation": _check_elicitation,
-    "inherit": _check_inherit,
-    "on_permission": _check_on_permission,
-    "find_decision": _check_find_decision,
+    "inherit": _function_of("inherit", "an agent's definition"),
+    "on_permission": _function_of("onPermission", "a permission request"),
+    "find_decision": _function_of("findDecision", "a session and a request"),
     "hidden": _check_hidden,
-    "confine": _check_confine,
-    "check_workspace": _check_check_workspace,
+    "confine": _function_of("confine", "an agent's definition"),
+    "check_workspace": _function_of("checkWorkspace", "a definition and a folder"),
 }
 
 
@@ -284,21 +267,32 @@ def resolve_agent_definition(
         AcpError: `acpjs/config-invalid`, naming what is wrong.
     """
     given = _definition_mapping(definition)
-    for name in ("id", "command"):
+    names = ("id",) if given.get("url") is not None else ("id", "command")
+    for name in names:
         value = given.get(name)
         if not isinstance(value, str) or not value.strip():
             raise config_invalid(f"agent definition {name} must be a non-empty string")
+    _check_url(given)
     cwd = given.get("cwd", "")
     if not isinstance(cwd, str):
         raise config_invalid("agent definition cwd must be a string")
     return AgentDefinition(
         id=given["id"],
-        command=given["command"],
+        command=given.get("command", ""),
         args=_args(given.get("args")),
         env=_env(given),
         cwd=_absolute(host_cwd or Path.cwd(), cwd),
         meta=_meta(given),
+        url=given.get("url"),
+        headers=_headers(given),
+        protocol=_protocol(given.get("protocol")),
     )
+
+
+def _protocol(value: Any) -> Protocol | None:
+    if value is None or (value in PROTOCOLS and not isinstance(value, bool)):
+        return value
+    raise config_invalid('agent definition protocol must be "auto", 1 or 2')
 
 
 def _definition_mapping(definition: Any) -> Mapping[str, Any]:
@@ -346,6 +340,34 @@ def _env(given: Mapping[str, Any]) -> Mapping[str, str] | None:
     ):
         raise config_invalid("agent definition env must be a string map")
     return MappingProxyType(dict(env))
+
+
+def _check_url(given: Mapping[str, Any]) -> None:
+    url = given.get("url")
+    if url is None:
+        if given.get("headers"):
+            raise config_invalid("agent definition headers need a url")
+        return
+    if not isinstance(url, str):
+        raise config_invalid("agent definition url must be a string")
+    for name in ("command", "args", "env"):
+        if given.get(name):
+            raise config_invalid(f"agent definition has a url and {name}; it takes one of them")
+    problem = url_problem(url)
+    if problem is not None:
+        raise config_invalid(f"agent definition url: {problem}")
+
+
+def _headers(given: Mapping[str, Any]) -> Mapping[str, str] | None:
+    headers = given.get("headers")
+    if headers is None:
+        return None
+    if not isinstance(headers, Mapping):
+        raise config_invalid("agent definition headers must be a string map")
+    problem = next(filter(None, (header_problem(*each) for each in headers.items())), None)
+    if problem is not None:
+        raise config_invalid(f"agent definition headers: {problem}")
+    return MappingProxyType(dict(headers))
 
 
 def _meta(given: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -9,7 +9,7 @@ that the agent sends after its answer are recorded after `prompt-finished`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -22,6 +22,7 @@ from quarterdeck.errors import (
     ProtocolError,
     RpcError,
 )
+from quarterdeck.host.acp2.connection import AgentConnection
 from quarterdeck.host.agent_process import AgentProcess
 from quarterdeck.host.checks import (
     check_json,
@@ -34,11 +35,15 @@ from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.log.repair import mark
 from quarterdeck.host.operations import InBackground
 from quarterdeck.host.requests.handlers import AgentRequests
+from quarterdeck.host.sessions.opening import report_empty
 from quarterdeck.host.sessions.session import HostSession
 from quarterdeck.jsontext import decode_json
-from quarterdeck.protocol import ERROR_CODES, SessionConfigValue, to_json
-from quarterdeck.wire import INTERNAL_ERROR, Connection, Failure, Result, read_error
+from quarterdeck.protocol import ERROR_CODES, SessionConfigOption, SessionConfigValue, to_json
+from quarterdeck.protocol.config_options import SET_MODEL, with_value
+from quarterdeck.wire import INTERNAL_ERROR, Failure, Result, read_error
 
+Change = tuple[str, dict[str, Any]]
+"""Type and payload of the event that records a changed setting."""
 Prompt = str | Sequence[Mapping[str, Any]]
 ConfigValue = SessionConfigValue | Mapping[str, Any] | str | bool
 
@@ -80,9 +85,12 @@ def check_config_value(value: ConfigValue) -> dict[str, Any]:
 class _Turn:
     """A running prompt, and its result."""
 
-    def __init__(self, generation: int, key: str | None) -> None:
-        self.generation = generation  # the session's; if they differ, this turn is void
+    def __init__(self, session: HostSession, agent_id: str, key: str | None) -> None:
+        self.session = session
+        self.agent_id = agent_id
+        self.generation = session.generation  # if the session's differs, this turn is void
         self.key = key
+        self.is_reported = False  # as one whose agent does not respond
         self.ended = anyio.Event()
         self.finished: dict[str, Any] = {}
         self.failure: ConnectionClosed | None = None
@@ -92,11 +100,17 @@ class Turns:
     """Runs prompts; one per session at a time."""
 
     def __init__(
-        self, emitter: Emitter, requests: AgentRequests, in_background: InBackground
+        self,
+        emitter: Emitter,
+        requests: AgentRequests,
+        in_background: InBackground,
+        response_seconds: float,
     ) -> None:
         self._emitter = emitter
         self._requests = requests
         self._in_background = in_background
+        self._response_seconds = response_seconds
+        self._running: dict[str, _Turn] = {}
 
     async def prompt(
         self,
@@ -108,12 +122,12 @@ class Turns:
         """Run one turn and return what its `prompt-finished` event carries."""
         connection = agent.connection()
         self._emitter.journal.check_writable()
-        turn = _Turn(session.generation, key)
+        turn = self._running[session.id] = _Turn(session, agent.id, key)
         # What an earlier turn has left open (docs/adr/0025).
         self._requests.supersede(lambda each: each.session is session and each.is_of_turn)
         session.status = "prompting"  # before the first await: a second prompt is refused
         # In a task of the host: if the caller is cancelled, the turn still gets its end.
-        self._in_background(lambda: self._run(connection, session, blocks, turn))
+        self._in_background(lambda: self._run(agent, connection, blocks, turn))
         try:
             await turn.ended.wait()
         except BaseException:
@@ -129,13 +143,14 @@ class Turns:
 
     async def _run(
         self,
-        connection: Connection,
-        session: HostSession,
+        agent: AgentProcess,
+        connection: AgentConnection,
         blocks: list[dict[str, Any]],
         turn: _Turn,
     ) -> None:
+        session = turn.session
         if session.generation != turn.generation:  # its agent ended before this task began
-            turn.ended.set()
+            self._end(turn)
             return
         finished = turn.finished
         # Recorded and sent in one step: a subscriber that sees the prompt in the log and cancels it
@@ -148,12 +163,14 @@ class Turns:
             finished.update(payload)
             session.echoes.clear()
             if session.generation == turn.generation:
+                self._emitter.close_tool_calls(session, str(finished["stopReason"]))
                 self._emitter.session_event(session, "prompt-finished", dict(finished), more)
                 session.tool_calls.next_turn()
                 self._emitter.set_status(session, "active")
 
         def on_answer(answer: Result | Failure) -> None:
             # In wire order: updates that follow the answer are recorded after `prompt-finished`.
+            report_empty(agent, "session/prompt", answer)
             finish(*_finished(answer))
 
         try:
@@ -168,51 +185,148 @@ class Turns:
             facts = {"code": INTERNAL_ERROR, "message": str(error)}
             finish({"stopReason": "end_turn", "error": facts})
         finally:
-            turn.ended.set()
+            self._end(turn)
 
-    async def _cancel_quietly(self, connection: Connection, session: HostSession) -> None:
+    def _end(self, turn: _Turn) -> None:
+        turn.ended.set()
+        if self._running.get(turn.session.id) is turn:
+            del self._running[turn.session.id]
+
+    async def _cancel_quietly(self, connection: AgentConnection, session: HostSession) -> None:
+        self._watch_cancel(session)
         self._requests.supersede(lambda pending: pending.session is session)
         with suppress(ConnectionClosed):  # an agent that is gone has stopped
-            await connection.notify("session/cancel", {"sessionId": session.id})
+            connection.post("session/cancel", {"sessionId": session.id})
 
     async def cancel(self, agent: AgentProcess, session: HostSession) -> None:
         """Ask the agent to stop, and withdraw its pending requests."""
         connection = agent.connection()
         self._requests.supersede(lambda pending: pending.session is session)
-        await connection.notify("session/cancel", {"sessionId": session.id})
+        self._watch_cancel(session)
+        # Without waiting for room: an agent that does not read must not hold up its canceller.
+        connection.post("session/cancel", {"sessionId": session.id})
+
+    # ---- agents that do not respond -----------------------------------------------------------
+
+    def _watch_cancel(self, session: HostSession) -> None:
+        turn = self._running.get(session.id)
+        if turn is not None:
+            self._in_background(lambda: self._expect_end(turn))
+
+    async def _expect_end(self, turn: _Turn) -> None:
+        with anyio.move_on_after(self._response_seconds):
+            await turn.ended.wait()
+            return
+        did = f"has not ended the turn {self._response_seconds:g} s after it was cancelled"
+        self._report_unresponsive(turn, "cancel-ignored", did)
+
+    def report_unread(self, agent: AgentProcess) -> bool:
+        """Report the turns of an agent that does not read its input; return if there are any."""
+        turns = [turn for turn in self._running.values() if turn.agent_id == agent.id]
+        for turn in turns:
+            did = f"has read nothing for {self._response_seconds:g} s"
+            self._report_unresponsive(turn, "input-unread", did)
+        return bool(turns)
+
+    def _report_unresponsive(self, turn: _Turn, reason: str, did: str) -> None:
+        """Report it in the session's log, where every viewer sees it, and on the host's stream."""
+        session = turn.session
+        if turn.is_reported or turn.ended.is_set() or session.generation != turn.generation:
+            return
+        turn.is_reported = True
+        message = f"agent {turn.agent_id} {did}; end it to continue with the next prompt"
+        facts = {"reason": reason, "seconds": self._response_seconds}
+        notice = {
+            "sessionUpdate": "notice",
+            "severity": "warning",
+            "title": "The agent does not respond",
+            "description": f"It {did}. End it to continue with the next prompt.",
+        }
+        extensions = mark("the agent does not respond")
+        extensions["quarterdeck"]["unresponsive"] = {**facts, "agentId": turn.agent_id}
+        self._emitter.session_event(session, "unrecognized-update", notice, extensions)
+        self._emitter.diagnostic(
+            "warn",
+            "agent/unresponsive",
+            message,
+            agent_id=turn.agent_id,
+            session_id=session.id,
+            data=facts,
+        )
+
+    # ---- settings -----------------------------------------------------------------------------
 
     async def set_mode(self, agent: AgentProcess, session: HostSession, mode_id: str) -> None:
-        if not session.has_modes:
+        """Set the mode of a session, by the config option that replaces modes if need be."""
+        if not session.settings.has_modes:
             raise unsupported(f"session {session.id} has no modes")
-        params = {"sessionId": session.id, "modeId": check_text(mode_id, "the mode")}
-
-        def on_answer(answer: Result | Failure) -> None:
-            if isinstance(answer, Result) and session.is_live:
-                payload = {"currentModeId": mode_id}
-                self._emitter.session_event(session, "current-mode-update", payload)
-
-        await self._call(agent, "session/set_mode", params, on_answer)
+        config_id = session.settings.option_for_mode(check_text(mode_id, "the mode"))
+        if config_id is not None:
+            await self.set_config_option(agent, session, config_id, {"value": mode_id})
+            return
+        await self._set(
+            agent,
+            session,
+            "session/set_mode",
+            {"sessionId": session.id, "modeId": mode_id},
+            lambda _result: ("current-mode-update", {"currentModeId": mode_id}),
+        )
 
     async def set_config_option(
         self, agent: AgentProcess, session: HostSession, config_id: str, value: Mapping[str, Any]
-    ) -> list[Any]:
-        if not session.has_config_options:
+    ) -> list[SessionConfigOption]:
+        """Set a config option; one that stands for modes or models is set by their method."""
+        config_id, settings = check_text(config_id, "the config option"), session.settings
+        if settings.is_mode(config_id):
+            await self.set_mode(agent, session, check_text(value.get("value"), "the mode"))
+            return settings.offered()
+        if not settings.has_options:
             raise unsupported(f"session {session.id} has no config options")
-        config_id = check_text(config_id, "the config option")
+        if settings.is_model(config_id):
+            await self._set_model(agent, session, config_id, value)
+            return settings.offered()
         params = {"sessionId": session.id, "configId": config_id, **value}
-        options: list[Any] = []
+        options: list[SessionConfigOption] = []
+
+        def change(result: Any) -> Change:
+            listed = result.get("configOptions") if isinstance(result, dict) else None
+            options.extend(listed if isinstance(listed, list) else [])
+            return "config-options-update", {"configOptions": list(options)}
+
+        await self._set(agent, session, "session/set_config_option", params, change)
+        return options
+
+    async def _set_model(
+        self, agent: AgentProcess, session: HostSession, config_id: str, value: Mapping[str, Any]
+    ) -> None:
+        model_id = check_text(value.get("value"), "the model")
+
+        def change(_result: Any) -> Change:
+            changed = with_value(session.settings.options or (), config_id, model_id)
+            return "config-options-update", {"configOptions": changed}
+
+        params = {"sessionId": session.id, "modelId": model_id}
+        await self._set(agent, session, SET_MODEL, params, change)
+
+    async def _set(
+        self,
+        agent: AgentProcess,
+        session: HostSession,
+        method: str,
+        params: dict[str, Any],
+        change: Callable[[Any], Change],
+    ) -> None:
+        """Call a method that sets something; record the change in the moment of the answer."""
 
         def on_answer(answer: Result | Failure) -> None:
+            if method == "session/set_config_option":
+                report_empty(agent, method, answer)
             if isinstance(answer, Result):
-                result = decode_json(answer.value)
-                listed = result.get("configOptions") if isinstance(result, dict) else None
-                options.extend(listed if isinstance(listed, list) else [])
-            if isinstance(answer, Result) and session.is_live:
-                payload = {"configOptions": list(options)}
-                self._emitter.session_event(session, "config-options-update", payload)
+                event = change(decode_json(answer.value))
+                if session.is_live:
+                    self._emitter.setting_event(session, *event)
 
-        await self._call(agent, "session/set_config_option", params, on_answer)
-        return options
+        await self._call(agent, method, params, on_answer)
 
     async def _call(
         self, agent: AgentProcess, method: str, params: dict[str, Any], on_answer: Any

@@ -1,9 +1,9 @@
 """The HTTP edge of every server and client in this package.
 
 `server`, `limits`, `asgi`, `origins` and `headers` protect a server from untrusted clients; `sse`,
-`websocket` and `keepalive` carry streams; `client` and `public_addresses` make requests. Nothing
-here knows a web framework, an agent or a hub: applications are plain ASGI callables, passed in by
-the caller.
+`websocket` and `keepalive` carry streams; `client` and `public_addresses` make requests;
+`remote_agent` connects to agents at a URL. Nothing here knows a web framework, an agent or a hub:
+applications are plain ASGI callables, passed in by the caller.
 
 Names are loaded on first use: `server` imports uvicorn, and a command that needs no server starts
 without it. `client` imports httpx with its first request, for the same reason.
@@ -61,6 +61,12 @@ if TYPE_CHECKING:
         is_public,
         resolve_public,
     )
+    from quarterdeck.http.remote_agent import (
+        RemoteTransport,
+        open_remote,
+        shown_url,
+        url_problem,
+    )
     from quarterdeck.http.server import (
         ServerOptions,
         listening,
@@ -96,6 +102,7 @@ _MODULES = {
     "OriginCheck": "origins",
     "OutgoingRequest": "client",
     "Receive": "asgi",
+    "RemoteTransport": "remote_agent",
     "RequestFailed": "client",
     "Send": "asgi",
     "ServerOptions": "server",
@@ -108,6 +115,7 @@ _MODULES = {
     "id_of_segment": "headers",
     "is_public": "public_addresses",
     "listening": "server",
+    "open_remote": "remote_agent",
     "origin_check": "origins",
     "path_segment": "headers",
     "read_body": "asgi",
@@ -117,8 +125,10 @@ _MODULES = {
     "send_request": "client",
     "serve_events": "sse",
     "server_config": "server",
+    "shown_url": "remote_agent",
     "sites": "origins",
     "trust": "certificates",
+    "url_problem": "remote_agent",
 }
 
 __all__ = [
@@ -139,6 +149,7 @@ __all__ = [
     "OriginCheck",
     "OutgoingRequest",
     "Receive",
+    "RemoteTransport",
     "RequestFailed",
     "Send",
     "ServerOptions",
@@ -151,6 +162,7 @@ __all__ = [
     "id_of_segment",
     "is_public",
     "listening",
+    "open_remote",
     "origin_check",
     "path_segment",
     "read_body",
@@ -160,8 +172,10 @@ __all__ = [
     "send_request",
     "serve_events",
     "server_config",
+    "shown_url",
     "sites",
     "trust",
+    "url_problem",
 ]
 
 

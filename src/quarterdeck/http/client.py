@@ -19,7 +19,7 @@ request, by `_load`.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import cache
@@ -32,7 +32,7 @@ from quarterdeck.errors import CommandFailed, HubDeclined, JsonInvalid
 from quarterdeck.http.asgi import Application, Message, Receive, Send
 from quarterdeck.http.certificates import trust
 from quarterdeck.http.peers import own_scope
-from quarterdeck.http.unix_sockets import reachable
+from quarterdeck.http.unix_sockets import check_listener, reachable
 from quarterdeck.jsontext import decode_json, encode_json
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ _FIRST_ERROR: Final = 400
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 LOCAL_URL: Final = "http://localhost"
 """A hub behind its Unix socket."""
+Trace = Callable[[str, Mapping[str, Any]], Awaitable[None]]
+"""Called by httpx at each step of a request."""
 _HEADERS: Final = {"accept": "application/json", "accept-encoding": "identity"}
 
 
@@ -221,7 +223,7 @@ class SocketExchange:
         try:
             with reachable(self._path) as name:
                 transport = httpx.AsyncHTTPTransport(verify=_no_trust(), trust_env=False, uds=name)
-                return await _exchange(transport, (method, path, body))
+                return await _exchange(transport, (method, path, body), trace=_check_connected)
         except (OSError, httpx.HTTPError) as error:
             reason = f"the hub at {self._path} does not answer: {_reason(error)}"
             raise CommandFailed(f"{reason}; run quarterdeck doctor for details") from error
@@ -240,11 +242,23 @@ class EmbeddedExchange:
         return await _exchange(_load().ASGITransport(app=own), (method, path, body))
 
 
+async def _check_connected(step: str, info: Mapping[str, Any]) -> None:
+    """Check who listens at a Unix socket as soon as it is connected, before anything is sent."""
+    if step == "connection.connect_unix_socket.complete":
+        stream = info["return_value"]
+        try:
+            check_listener(stream.get_extra_info("socket"))
+        except OSError:
+            await stream.aclose()  # it is not httpx's yet
+            raise
+
+
 async def _exchange(
     transport: httpx.AsyncBaseTransport,
     request: tuple[str, str, bytes | None],
     url: str = LOCAL_URL,
     headers: Mapping[str, str] = MappingProxyType({}),
+    trace: Trace | None = None,
 ) -> tuple[int, bytes]:
     method, path, body = request
     more = {} if body is None else {"content-type": "application/json"}
@@ -252,7 +266,8 @@ async def _exchange(
         transport=transport, base_url=url, trust_env=False, timeout=_HUB_SECONDS
     ) as client:
         sent = {**_HEADERS, **headers, **more}
-        response = await client.request(method, path, content=body, headers=sent)
+        steps = {} if trace is None else {"trace": trace}
+        response = await client.request(method, path, content=body, headers=sent, extensions=steps)
         return response.status_code, response.content
 
 

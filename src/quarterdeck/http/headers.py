@@ -49,8 +49,11 @@ _NOT_STORED: Final = ((b"cache-control", b"no-store"),)
 PLAIN_HEADERS: Final = (*_NOT_STORED, (b"x-content-type-options", b"nosniff"))
 """For responses that only programs read."""
 _PREFLIGHT: Final = (
-    (b"access-control-allow-methods", b"GET, POST"),
-    (b"access-control-allow-headers", b"authorization, content-type, last-event-id"),
+    (b"access-control-allow-methods", b"GET, POST, DELETE"),
+    (
+        b"access-control-allow-headers",
+        b"authorization, content-type, last-event-id, acp-connection-id, acp-session-id",
+    ),
     (b"access-control-max-age", b"600"),
 )
 _PLAIN: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._:@-]+")
@@ -78,7 +81,11 @@ async def answer_preflight(send: Send) -> None:
 
 def readable_by(origin: str, send: Send) -> Send:
     """Return a `send` whose responses pages of `origin` may read."""
-    named = [(b"access-control-allow-origin", origin.encode("latin-1")), (b"vary", b"origin")]
+    named = [
+        (b"access-control-allow-origin", origin.encode("latin-1")),
+        (b"access-control-expose-headers", b"acp-connection-id"),
+        (b"vary", b"origin"),
+    ]
 
     async def send_named(message: Message) -> None:
         if message["type"] == "http.response.start":

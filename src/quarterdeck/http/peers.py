@@ -63,3 +63,16 @@ def is_unix_socket(scope: Mapping[str, Any]) -> bool:
     """Return whether a request came over a Unix socket, or from this process itself."""
     connection = accepted_connection(scope)
     return connection is not None and (connection is OWN_PROCESS or connection.is_unix)
+
+
+def forwarded_for(scope: Mapping[str, Any]) -> list[str]:
+    """Return the hosts in `X-Forwarded-For`, in order: each proxy adds the one that it saw."""
+    lines = [value for name, value in scope["headers"] if name.lower() == b"x-forwarded-for"]
+    hosts = b",".join(lines).decode("latin-1").split(",") if lines else []
+    return [_without_port(host.strip()) for host in hosts]
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0] if host.count(":") == 1 else host

@@ -43,7 +43,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from quarterdeck.http.asgi import Application
-from quarterdeck.http.fair_listener import FairListener
+from quarterdeck.http.fair_listener import FairListener, IsKnown
 from quarterdeck.http.limits import (
     ACCEPT_BATCH,
     REJECTED_SECONDS,
@@ -103,6 +103,8 @@ class ServerOptions:
     a client that could name itself would escape limits by address."""
     accepted_peers: tuple[IpNetwork, ...] | None = None
     """Who may connect; connections of others are closed. None: all."""
+    is_known: IsKnown | None = None
+    """Whose connections are begun first in a flood; None: all are alike."""
 
 
 _BAD_REQUEST: Final = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -257,6 +259,7 @@ def bounded_protocol(options: ServerOptions) -> type[asyncio.Protocol]:
         "limits": ConnectionLimits(options.capacity),
         "accepted_peers": options.accepted_peers,
         "head_seconds": options.head_seconds,
+        "is_known": options.is_known,
         "answers_silence": options.answers_silence,
         "too_slow": _final_answer(
             "408 Request Timeout",
@@ -338,7 +341,7 @@ class BoundedServer(uvicorn.Server):
                 server = await loop.create_unix_server(protocol, sock=each, backlog=ACCEPT_BATCH)
                 each.listen(BACKLOG)  # the loop has set it to what it accepts in one turn
             elif config.ssl is None:
-                server = FairListener(each, protocol)
+                server = FairListener(each, protocol, is_known=made.is_known)
             else:
                 server = self._tls_listener(each, protocol, config.ssl)
             self.servers.append(server)

@@ -5,18 +5,23 @@ left is replaced, unless a process listens there.
 
 The path of a Unix socket may have about a hundred bytes. A longer one is reached on Linux through a
 descriptor of its folder, `/proc/self/fd/N/NAME`; elsewhere a server says that it is too long.
+
+A client can check who listens (`check_listener`): the user, and that no agent started the process.
+An agent that is not confined can remove the socket and listen in its place.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import stat
+import struct
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from quarterdeck.errors import StartRefused
 
@@ -25,6 +30,8 @@ LONGEST_PATH: Final = 107 if sys.platform == "linux" else 103
 BACKLOG: Final = 1_024
 _PRIVATE: Final = 0o600
 _ANSWER_SECONDS: Final = 2.0
+_CREDENTIALS: Final = struct.Struct("3i")  # the process, its user and its group
+_MARKED_LIMIT: Final = b"Max msgqueue size"  # which guards of agents lower; see `guard_program`
 
 
 @contextmanager
@@ -85,6 +92,36 @@ def connected(path: Path) -> socket.socket:
         connection.close()
         raise
     return connection
+
+
+def check_listener(connection: Any) -> None:
+    """Check that the listener of a connected socket is a process of this user, and no agent's.
+
+    `connection` is a socket, or what an event loop has in its place. Where the system does not say
+    who listens, nothing is checked.
+
+    Raises:
+        ConnectionAbortedError: if it is another process; nothing was sent to it.
+    """
+    if sys.platform != "linux":
+        return
+    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(found)
+    if uid not in (os.geteuid(), 0):
+        reason = f"a process of another user (id {uid}) listens there; do not use it"
+        raise ConnectionAbortedError(errno.ECONNABORTED, reason)
+    if pid and _marked_limit(pid) < _marked_limit(os.getpid()):
+        reason = f"process {pid}, which an agent started, listens there; end it: kill {pid}"
+        raise ConnectionAbortedError(errno.ECONNABORTED, reason)
+
+
+def _marked_limit(pid: int) -> float:
+    """Return a hard limit that agents' processes have lower than others."""
+    with suppress(OSError, ValueError):
+        for line in Path(f"/proc/{pid}/limits").read_bytes().splitlines():
+            if line.startswith(_MARKED_LIMIT):
+                return int(line.split()[-2])
+    return float("inf")  # not known, or unlimited
 
 
 def _remove_stale(path: Path) -> None:

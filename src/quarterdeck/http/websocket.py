@@ -31,8 +31,10 @@ from quarterdeck.wire.transports.base import OnBytes
 MAX_PENDING: Final = 16 << 20
 """Bytes of pushed frames that may wait for a client."""
 NORMAL, GOING_AWAY, UNREADABLE, FAILED, TOO_SLOW = 1000, 1001, 1003, 1011, 1013
+MISUSE: Final = 1008
 """Close codes."""
 _CLOSE_SECONDS: Final = 1.0
+_STALLED_SECONDS: Final = 60.0  # that a client may leave one frame unread
 _NO_MESSAGE: Final = b"?\n"  # text that is no object could be read as a header
 _CLIENT_LEFT: Final = "the client is gone"
 
@@ -243,7 +245,12 @@ class AcpWebSocketTransport:
         if self._has_left:
             raise ConnectionClosed(_CLIENT_LEFT)
         try:
-            await self._send({"type": "websocket.send", "text": text})
+            with anyio.fail_after(_STALLED_SECONDS):
+                await self._send({"type": "websocket.send", "text": text})
+        except TimeoutError as error:
+            self.closing = (MISUSE, "you did not read for a minute; connect again")
+            await self.aclose()
+            raise ConnectionClosed("the client does not read") from error
         except OSError as error:
             self._has_left = True
             raise ConnectionClosed(_CLIENT_LEFT) from error

@@ -45,8 +45,12 @@ class HubOptions:
     """After which an unused device has to be paired again; 0: never."""
     push_services: tuple[str, ...] = ()
     """Origins of self-hosted push services, which need not have a public address."""
+    response_seconds: float = 30.0
+    """After which an agent that does not respond is reported; see `RunnerOptions`."""
     idle_agent_minutes: float = 0.0
     """After which an idle agent is stopped until it is needed; 0 keeps it running."""
+    editor_idle_seconds: float = 300.0
+    """After which an ACP client on HTTP without a stream and a request is disconnected."""
     view_bytes: int = VIEW_BYTES
     """Memory for views of sessions that clients read, estimated; what is dropped is read again."""
     retention: Retention = field(default_factory=Retention)
@@ -71,6 +75,7 @@ class HubOptions:
             policy=self.policy,
             synchronous=self.synchronous,
             idle_agent_minutes=self.idle_agent_minutes,
+            response_seconds=self.response_seconds,
             retention=self.retention,
             environ=self.environ,
             pass_env=self.pass_env,

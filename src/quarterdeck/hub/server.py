@@ -37,7 +37,7 @@ from quarterdeck.hub.api.endpoint import (
     error_response,
     json_app,
     make_router,
-    send_refusal,
+    send_error,
 )
 from quarterdeck.hub.api.openapi import openapi
 from quarterdeck.hub.api.operations import operation_endpoints
@@ -126,7 +126,7 @@ def hub_app(hub: Hub, *, more: Sequence[Endpoint] = ()) -> Asgi:
 async def _not_found(scope: AsgiScope, receive: Receive, send: Send) -> None:
     message = f"{scope['path']!r} does not exist; GET /openapi.json lists all endpoints"
     response = error_response(404, "quarterdeck/not-found", message)
-    await send_refusal(response, scope, receive, send)
+    await send_error(response, scope, receive, send)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,6 +194,7 @@ def _config(hub: Hub) -> uvicorn.Config:
         capacity=capacity_for(raise_file_limit()),
         trusted_proxies=options.listening.proxies,
         accepted_peers=accepted_peers(options.listening),
+        is_known=hub.auth.is_known,
     )
     return server_config(hub_app(hub), accepted, end_seconds=END_SECONDS, **tls)
 

@@ -33,7 +33,8 @@ from quarterdeck.hub.view_cache import LogPages, ReadPage, ViewBudget, in_steps
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import SessionState, initial_state, to_json
 from quarterdeck.runner import RunnerApi
-from quarterdeck.views.transcript import Entry, Transcript
+from quarterdeck.views.entries import Entry
+from quarterdeck.views.transcript import Transcript
 
 PART_BYTES: Final = 4 << 20
 SESSIONS: Final = 256
@@ -41,7 +42,12 @@ SESSIONS: Final = 256
 _FACTOR: Final = 2  # bytes of a transcript for each byte of its events: 0.5 to 2.2
 _OVERHEAD: Final = 4_096  # of a part that has no events
 _MOST: Final = 10_000  # events in a page
-_UPDATES: Final = (b'{"type":"tool-call-update"', b'{"type":"terminal-output"')
+_UPDATES: Final = (
+    b'{"type":"tool-call-update"',
+    b'{"type":"terminal-output"',
+    b'{"type":"tool-call-content-chunk"',
+    b'{"type":"terminal-update"',
+)
 
 
 class _Part:

@@ -7,12 +7,14 @@ guarantee; docs/adr/0031-confinement.md explains the design.
     option         meaning
     hide=PATH      a folder that is empty and read-only for the command, or a file without content
     keep=PATH      a file in a hidden folder that the command can read
+    private=FOLDER a folder that is empty at first, and the command's own
     lock=PATH      a file or folder that is read-only for the command
     free=FOLDER    a folder inside a locked one that is not
     write=FOLDER   the command can write here, in a private /tmp, and nowhere else
     network=none   no network but its own loopback
     network=HOSTS  the same, with an HTTP proxy to these hosts (separated by commas)
     limit=NAME:N   a resource limit: processes, memory (bytes) or file-size (bytes)
+    scope=abstract no access to abstract sockets outside, from ABI 6 of Landlock on
 
 Steps, for every user:
 
@@ -85,10 +87,12 @@ def confine(options: list[str]) -> dict[str, str]:
     _protect_system()
     locked = [path for path in given.get("lock", []) if os.access(path, os.F_OK)]
     _hide(given.get("hide", []), given.get("keep", []), locked)
+    for path in filter(is_folder, given.get("private", [])):
+        mount("none", path, "tmpfs", NO_SUID | NO_DEVICES, "size=16m,mode=0700")
     _make_read_only(locked, given.get("free", []))
     variables: dict[str, str] = {} if sandbox is None else sandbox.open_network()
     _lock()
-    _scope(is_strict=is_sandbox)
+    _scope(is_strict=is_sandbox or "abstract" in given.get("scope", []))
     # The working directory was opened before the mounts: it may be beneath one.
     os.chdir(folder)
     if any(_is_beneath(folder, path) for path in given.get("hide", [])):

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
 import subprocess
 import sys
 import tempfile
@@ -39,6 +38,7 @@ from msgspec import Struct
 
 from quarterdeck.errors import ConfinementUnavailable
 from quarterdeck.machine.hidden import NOTHING_HIDDEN, HiddenFolders
+from quarterdeck.machine.outside_services import find_services, private_folders
 
 ConfineMode = Literal["on", "off", "require"]
 SandboxMode = Literal["off", "workspace"]
@@ -48,23 +48,7 @@ _PROBE_SECONDS: Final = 10.0
 _FILE: Final = "file"
 _MIB: Final = 1 << 20
 
-_SERVICES: Final = {
-    "/run/docker.sock": "start containers, which see every folder",
-    "/run/podman/podman.sock": "start containers, which see every folder",
-    "/run/containerd/containerd.sock": "start containers, which see every folder",
-    "/var/snap/lxd/common/lxd/unix.socket": "start containers, which see every folder",
-    "/var/lib/lxd/unix.socket": "start containers, which see every folder",
-    "/var/lib/incus/unix.socket": "start containers, which see every folder",
-    "/run/libvirt/libvirt-sock": "start virtual machines, which see every disk",
-    "/run/systemd/private": "start processes outside",
-}
-_ROOT_SERVICES: Final = {"/run/dbus/system_bus_socket": "start processes outside"}
-_USER_SERVICES: Final = {
-    "docker.sock": "start containers, which see every folder",
-    "podman/podman.sock": "start containers, which see every folder",
-    "systemd/private": "start processes outside",
-    "bus": "start processes outside, with systemd-run --user",
-}
+_X_SOCKETS: Final = "/tmp/.X11-unix"  # noqa: S108 - where an X server has them
 
 
 class ConfinementStatus(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -160,6 +144,11 @@ class Confinement:
         self._way = way
 
     @property
+    def read_only(self) -> HiddenFolders:
+        """What agents can read but not change; services that write for them must refuse it."""
+        return HiddenFolders(_own_installation().locked)
+
+    @property
     def way(self) -> Way:
         return find_way() if self._way is None else self._way
 
@@ -182,10 +171,15 @@ class Confinement:
                 raise ConfinementUnavailable(self.way.reason or "no folder is hidden")
             return UNCONFINED
         if self.way.name == "bubblewrap":
-            return ConfinedStart(prefix=tuple(_bubblewrap(self.hidden.paths, self._kept)))
+            private = private_folders(self._environ)
+            prefix = _bubblewrap(self.hidden.paths, self._kept, private=private)
+            return ConfinedStart(prefix=tuple(prefix))
         options = [f"--hide={path}" for path in self.hidden.paths]
         options += [f"--keep={path}" for path in self._kept]
+        options += [f"--private={path}" for path in private_folders(self._environ)]
         options += _own_program()
+        if self.hidden.contains(_X_SOCKETS):
+            options.append("--scope=abstract")  # an X server listens there, too
         if sandbox is not None:
             options += sandbox.options()
         return ConfinedStart(options=tuple(options))
@@ -197,13 +191,15 @@ class Confinement:
         mode = mode or self.mode
         if mode == "off" and sandbox is None:
             reason = (
-                'confine = "off": the agent can read the hub\'s token and answer its own requests;'
-                ' remove that line from hub.toml, or set it to "on"'
+                'confine = "off": the agent can change the hub\'s rules, records and programs, and'
+                ' so answer its own requests; remove that line from hub.toml, or set it to "on"'
             )
             return ConfinementStatus(status="advisory", how="", reason=reason)
         way = self.way
         if way.name is None:
             return ConfinementStatus(status="advisory", how="", reason=way.reason)
+        later = _LATER_THERE if sandbox is not None else _LATER + _shared_environment()
+        limits = (*way.limits, later)
         services = () if sandbox is not None else tuple(self._services())
         if services:
             paths = ", ".join(f'"{path}"' for path, _ in services)
@@ -212,58 +208,75 @@ class Confinement:
                 f" {'; '.join(f'{path} can {deed}' for path, deed in services)};"
                 f" to close this, add hide = [{paths}] to hub.toml"
             )
-            return ConfinementStatus(
-                status="advisory", how=way.how, reason=reason, limits=way.limits
-            )
+            return ConfinementStatus(status="advisory", how=way.how, reason=reason, limits=limits)
         if sandbox is None and way.is_root:
-            return ConfinementStatus(
-                status="advisory", how=way.how, reason=_ROOT, limits=way.limits
-            )
+            return ConfinementStatus(status="advisory", how=way.how, reason=_ROOT, limits=limits)
         reason = "no access to the hub's data, configuration, sockets and processes"
         if sandbox is not None:
             network = ", ".join(sandbox.hosts) or "no host"
             reason += f"; writes only in {', '.join(sandbox.write) or 'a private /tmp'};"
             reason += f" reaches {network}"
-        return ConfinementStatus(status="enforced", how=way.how, reason=reason, limits=way.limits)
+        return ConfinementStatus(status="enforced", how=way.how, reason=reason, limits=limits)
 
     def _services(self) -> Iterator[tuple[str, str]]:
         """Yield the services that this user can reach and that are not hidden."""
-        candidates = dict(_SERVICES)
-        if os.geteuid() == 0:
-            candidates |= _ROOT_SERVICES
-        if runtime := self._environ.get("XDG_RUNTIME_DIR"):
-            candidates |= {f"{runtime}/{name}": deed for name, deed in _USER_SERVICES.items()}
-        address = self._environ.get("DOCKER_HOST", "")
-        if address.startswith("unix://"):
-            candidates[address.removeprefix("unix://")] = _SERVICES["/run/docker.sock"]
-        for path, deed in candidates.items():
-            if _is_reachable(path) and not self.hidden.contains(path):
+        for path, deed in find_services(self._environ):
+            if not self.hidden.contains(path):
                 yield path, deed
 
 
-@cache
-def _own_program() -> tuple[str, ...]:
-    """Return options that keep an agent from changing the guard, which starts unconfined.
+@dataclass(frozen=True, kw_only=True)
+class _Installation:
+    """The files of our own that run unconfined and that this user could change."""
 
-    They are for an installation in a user's own folder. For root, whose agents can change every
-    program of the system, nothing is gained; see `_ROOT`.
+    locked: tuple[str, ...] = ()
+    free: tuple[str, ...] = ()
+    """Folders inside, where agents may install packages of theirs."""
+
+
+@cache
+def _own_installation() -> _Installation:
+    """Return what agents must not change: the guard, its interpreter, and our own programs.
+
+    They are in a user's own folder. For root, whose agents can change every program of the system,
+    nothing is gained; see `_ROOT`. In an environment that is not ours alone, only our package is
+    locked; of one that is being developed (an editable installation), only the guard.
     """
     if os.geteuid() == 0:
-        return ()
+        return _Installation()
     library = Path(os.__file__).resolve().parent
     python = Path(sys.executable).resolve()
     shared = sorted(library.parent.glob("libpython*"))
-    paths = [Path(__file__).resolve().parent, python, *shared, library]
+    guard = Path(__file__).resolve().parent
+    is_installed = any(part in _PACKAGES for part in guard.parts)
+    paths = [guard.parent if is_installed else guard, python, *shared, library]
+    if any(Path(sys.prefix, name).exists() for name in _OWN_ENVIRONMENT):
+        paths.append(Path(sys.prefix).resolve())
     owned = [path for path in paths if os.access(path, os.W_OK) or os.access(path.parent, os.W_OK)]
-    free = [library / name for name in ("site-packages", "dist-packages")]
-    options = [f"--lock={path}" for path in owned]
-    return (*options, *(f"--free={path}" for path in free if library in owned))
+    free = [library / name for name in _PACKAGES] if library in owned else []
+    return _Installation(locked=tuple(map(str, owned)), free=tuple(map(str, free)))
 
 
-def _is_reachable(path: str) -> bool:
-    with suppress(OSError):
-        return stat.S_ISSOCK(os.stat(path).st_mode) and os.access(path, os.W_OK)  # noqa: PTH116
-    return False
+_PACKAGES: Final = ("site-packages", "dist-packages")
+_OWN_ENVIRONMENT: Final = ("uv-receipt.toml", "pipx_metadata.json")
+"""What `uv tool install` and `pipx install` leave in an environment of one program."""
+
+
+def _shared_environment() -> str:
+    """Return more that an agent can change for later: an environment that is not ours alone."""
+    own, prefix = _own_installation(), str(Path(sys.prefix).resolve())
+    if os.geteuid() == 0 or prefix in own.locked or not os.access(prefix, os.W_OK):
+        return ""
+    return (
+        f"; so does what it adds to {prefix}, where Quarterdeck is installed"
+        " (uv tool install and pipx prevent this)"
+    )
+
+
+def _own_program() -> tuple[str, ...]:
+    """Return the options that keep an agent from changing what starts unconfined."""
+    own = _own_installation()
+    return (*(f"--lock={path}" for path in own.locked), *(f"--free={path}" for path in own.free))
 
 
 def _no_sandbox(way: Way) -> str:
@@ -286,7 +299,7 @@ def choose_way(platform: str) -> Way:
     if platform != "linux":
         reason = (
             "this system has no way to confine a program: agents can read the hub's folders;"
-            " run the hub on Linux, or as another user than your agents' work"
+            " run the hub on Linux, or under a separate user account"
         )
         return Way(name=None, reason=reason)
     failure = _probe([sys.executable, "-I", "-S", _GUARD, "--hide={folder}", "{pid}", "0"])
@@ -296,10 +309,7 @@ def choose_way(platform: str) -> Way:
         return Way(name="namespace", how=_namespace_words(), limits=limits, is_root=is_root)
     program = shutil.which("bwrap")
     if program is not None and _probe([*_bubblewrap(["{folder}"], (), program)]) is None:
-        limit = (
-            "an agent can rename the folders above the hidden ones and put others in their place"
-        )
-        return Way(name="bubblewrap", how="bubblewrap", limits=(limit, _PRIVILEGES))
+        return Way(name="bubblewrap", how="bubblewrap", limits=(_SWAPPED, _PRIVILEGES))
     reason = (
         f"this machine cannot confine agents ({failure}): they can read the hub's folders;"
         f" {_advice()}"
@@ -310,6 +320,13 @@ def choose_way(platform: str) -> Way:
 _PRIVILEGES: Final = "sudo and other programs that change the user do not work in a confined agent"
 _SWAPPED: Final = (
     "an agent can rename the folders above the hidden ones and put others in their place"
+)
+_LATER: Final = (
+    "an agent can change what you start later: shell profiles, programs in PATH, hooks and scripts"
+    " of projects; that runs outside, as you"
+)
+_LATER_THERE: Final = (
+    "what you start yourself from the workspace (hooks, scripts, builds) runs outside, as you"
 )
 _ROOT: Final = (
     "confined, but the agent runs as root: it can replace programs and services of the system that"
@@ -388,14 +405,18 @@ def _probe(prefix: Sequence[str]) -> str | None:
     if done.returncode == 0:
         return None
     words = done.stderr.decode(errors="replace").strip().splitlines()
-    told = words[-1] if words else "a hidden folder stays visible"
-    return told.removeprefix("cannot confine the command: ").removesuffix(
+    detail = words[-1] if words else "a hidden folder stays visible"
+    return detail.removeprefix("cannot confine the command: ").removesuffix(
         "; see `quarterdeck doctor`"
     )
 
 
 def _bubblewrap(
-    hidden: Sequence[str], kept: Sequence[str], program: str | None = None
+    hidden: Sequence[str],
+    kept: Sequence[str],
+    program: str | None = None,
+    *,
+    private: Sequence[str] = (),
 ) -> Iterator[str]:
     """Yield a command line of bubblewrap: everything as it is, without these folders."""
     yield from (
@@ -408,6 +429,8 @@ def _bubblewrap(
         "/proc",
     )
     yield "--die-with-parent"
+    for path in private:
+        yield from ("--perms", "0700", "--tmpfs", path)
     for path in hidden:
         if path == "{folder}" or Path(path).is_dir():
             yield from ("--tmpfs", path)

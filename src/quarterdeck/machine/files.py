@@ -41,7 +41,7 @@ from anyio import to_thread
 from quarterdeck.acp import methods
 from quarterdeck.errors import RpcError
 from quarterdeck.machine.hidden import NOTHING_HIDDEN, HiddenFolders
-from quarterdeck.machine.roots import Locate, LocatedFile, locate_by_openat2
+from quarterdeck.machine.roots import Locate, LocatedFile, is_beneath, locate_by_openat2
 from quarterdeck.wire import INTERNAL_ERROR, INVALID_PARAMS, rpc_error
 
 _MAX_BYTES = 32 * 1024 * 1024  # of text per read or write; far more than a model can read
@@ -76,10 +76,12 @@ class DefaultFsHandler:
         max_bytes: int = _MAX_BYTES,
         locate: Locate | None = None,
         hidden: HiddenFolders = NOTHING_HIDDEN,
+        read_only: HiddenFolders = NOTHING_HIDDEN,
     ) -> None:
-        """Serve no file in a `hidden` folder, whatever the roots are."""
+        """Serve no file in a `hidden` folder, whatever the roots are; write none in `read_only`."""
         self._max_bytes = max_bytes
         self._locate = locate or partial(locate_by_openat2, hidden=hidden)
+        self._read_only = read_only
         self._limiter = anyio.CapacityLimiter(_THREADS)
 
     async def read_text_file(
@@ -120,6 +122,8 @@ class DefaultFsHandler:
             text = self._encoded(content)
             missing = f"the folder of {path}; create it first"
             with _refusals(path, missing), self._locate(path, roots) as located:
+                if is_beneath(located, self._read_only.folders()):
+                    raise rpc_error(INVALID_PARAMS, f"{path} is part of the hub's own program")
                 _replace(located, path, text, abandoned)
 
         await self._in_thread(write)

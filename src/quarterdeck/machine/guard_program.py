@@ -218,18 +218,20 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _mark() -> None:
-    """Lower a hard limit to `MARK_BYTES`, which everything below inherits and cannot raise again.
+    """Lower a hard limit below that of the owner; everything below inherits it.
 
     It limits the message queues of POSIX by a few bytes, and is the one sign of an agent's process
-    that is left when both guards were killed.
+    that is left when both guards were killed: only root can raise it again, and a process that
+    lowers it further stays below the owner's.
     """
     if sys.platform == "linux":
         import ctypes  # noqa: PLC0415 - as in `_prctl`
 
         libc = ctypes.CDLL(None)
         limits = (ctypes.c_ulong * 2)()
-        if libc.getrlimit(_RLIMIT_MSGQUEUE, limits) == 0 and limits[1] > MARK_BYTES:
-            limits[0], limits[1] = min(limits[0], MARK_BYTES), MARK_BYTES
+        if libc.getrlimit(_RLIMIT_MSGQUEUE, limits) == 0 and limits[1] > 0:
+            limits[1] = min(limits[1] - 1, MARK_BYTES)
+            limits[0] = min(limits[0], limits[1])
             libc.setrlimit(_RLIMIT_MSGQUEUE, limits)
 
 
@@ -292,9 +294,13 @@ def _confine(options: list[str]) -> dict[str, str]:
 def _restore_environment() -> None:
     """Set the command's own variables, which we were given under other names.
 
-    Under their own, some would change the guard, which is not confined: LD_PRELOAD is code.
+    Under their own, some would change the guard, which is not confined: LD_PRELOAD is code. A
+    program that starts a guard with its own environment gives none under other names.
     """
     given = dict(os.environb)
+    if not any(name.startswith(_PREFIX) for name in given):
+        _restore_locale()
+        return
     os.environb.clear()
     for name, value in given.items():
         if name.startswith(_PREFIX):
@@ -304,17 +310,14 @@ def _restore_environment() -> None:
 def _become(command: list[str], mask: Iterable[int], options: list[str]) -> NoReturn:
     """Replace this process by the command, with the signal settings we inherited."""
     os.setsid()
-    if options:
-        variables = _confine(options)
-        _restore_environment()  # not before: the proxy of a sandbox is not confined either
-        os.environ.update(variables)
+    variables = _confine(options) if options else {}
+    _restore_environment()  # not before: the proxy of a sandbox is not confined either
+    os.environ.update(variables)
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    if not options:
-        _restore_locale()
     try:
         os.execvp(command[0], command)  # noqa: S606 - running it is the purpose
     except OSError as error:

@@ -14,7 +14,7 @@ above this process itself: a hub that an agent starts serves that agent.
   or has put it into a message that was not received yet.
 
 - A process whose guards were killed is not below them any more, but has their mark: a hard limit
-  that is inherited and that only root can raise again.
+  below ours that is inherited and that only root can raise again.
 
 What this cannot see: a process that something else starts for the agent (a container engine, a
 service manager, a scheduler, a terminal multiplexer of the owner), and a TCP socket that the agent
@@ -52,7 +52,6 @@ or a socket that is gone."""
 
 _GUARD: Final = b"/guard_program.py"  # as `guarded_command` writes it: python -I -S PATH …
 _MARKED_LIMIT: Final = b"Max msgqueue size"
-_MARK: Final = str(MARK_BYTES).encode()
 _MOST_ANCESTORS: Final = 1_000
 
 
@@ -90,7 +89,7 @@ def origin_of_pid(pid: int) -> Origin:
 
 def _walk(pid: int) -> Origin:
     lineage = {os.getpid(), *_ancestors(os.getpid())}
-    if _is_marked(pid) and not _is_marked(os.getpid()):
+    if _is_marked(pid):
         return "agent"
     for process in (pid, *_ancestors(pid)):
         if process < 0:
@@ -145,11 +144,20 @@ def _is_guard(pid: int) -> bool:
 
 
 def _is_marked(pid: int) -> bool:
-    """Whether a process has the limit that guards set for all that is below them."""
+    """Whether a process has a limit that guards set for all below them: lower than ours.
+
+    A process may lower it further. Ours may be one of another guard, if an agent started us.
+    """
+    limit = _marked_limit(pid)
+    return limit <= MARK_BYTES and limit < _marked_limit(os.getpid())
+
+
+def _marked_limit(pid: int) -> float:
     for line in _read(f"/proc/{pid}/limits").splitlines():
         if line.startswith(_MARKED_LIMIT):
-            return line.split()[-2] == _MARK
-    return False
+            hard = line.split()[-2]
+            return float("inf") if hard == b"unlimited" else int(hard)
+    return float("inf")
 
 
 def _read(path: str) -> bytes:
@@ -233,21 +241,29 @@ class TcpOrigins:
                 return PeerOrigin("agent", pid)
             if holds is None and _has_user(pid, end.uid):
                 unreadable.append(pid)
-        is_unknown = False
-        for pid in self._candidates(below):
+        for pid in self._candidates(below, end.uid):
             holds = _holds(pid, link)
             if holds:
                 self._remember(pid)
                 return PeerOrigin(origin_of_pid(pid), pid)
-            is_unknown = is_unknown or (holds is None and _has_user(pid, end.uid))
-        if unreadable:  # a process of an agent that hides what it has open
-            return PeerOrigin("agent", unreadable[0])
-        return PeerOrigin("unknown" if is_unknown else "gone")
+            if holds is None and _has_user(pid, end.uid):
+                unreadable.append(pid)
+        for pid in unreadable:  # a process of an agent that hides what it has open
+            if pid in below or origin_of_pid(pid) == "agent":
+                return PeerOrigin("agent", pid)
+        return PeerOrigin("unknown" if unreadable else "gone")
 
-    def _candidates(self, agents: set[int]) -> Iterator[int]:
-        yield os.getpid()
-        yield from tuple(reversed(self._holders))
-        yield from _others(agents)
+    def _candidates(self, agents: set[int], uid: int) -> Iterator[int]:
+        """Yield every process once, the likely holders first: each open file costs microseconds."""
+        remembered = [pid for pid in reversed(self._holders) if pid not in agents]
+        yield from remembered
+        unlikely: list[int] = []
+        for pid in _others(agents.union(remembered)):
+            if _owner(pid) == uid:
+                yield pid
+            else:  # of a program that was given the socket, or that hides what it has open
+                unlikely.append(pid)
+        yield from unlikely
 
     def _remember(self, pid: int) -> None:
         self._holders.pop(pid, None)
@@ -319,6 +335,14 @@ def _holds(pid: int, link: str) -> bool | None:
         return False  # it has ended meanwhile
     finally:
         os.close(folder)
+
+
+def _owner(pid: int) -> int:
+    """Return the user of a process; another one if it hides what it has open."""
+    try:
+        return os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116 - as above
+    except OSError:
+        return -1
 
 
 def _has_user(pid: int, uid: int) -> bool:

@@ -52,13 +52,11 @@ def guarded_command(
 def guarded_env(env: Mapping[str, str], start: ConfinedStart = UNCONFINED) -> dict[str, str]:
     """Return the environment to start a guard with, for a command that gets `env`.
 
-    The guard of a confined command is not confined itself, and an agent chooses variables of its
+    The guard is not confined, nor marked when it starts, and an agent chooses variables of its
     terminals. So the guard gets them under names that mean nothing to a loader or an interpreter.
     """
-    if start.prefix:  # bubblewrap gets them as they are
-        return {name: value for name, value in env.items() if not name.startswith(_LOADERS)}
-    if not start.options:
-        return dict(env)
+    if start.prefix:  # bubblewrap, which is not confined either, gets them as they are
+        env = {name: value for name, value in env.items() if not name.startswith(_LOADERS)}
     return {f"{_PREFIX}{name}": value for name, value in env.items()}
 
 

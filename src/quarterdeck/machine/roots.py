@@ -110,6 +110,26 @@ def open_folder(
         yield trail.fd
 
 
+def is_beneath(located: LocatedFile, folders: frozenset[Identity]) -> bool:
+    """Return whether a located file is one of these, or in one of these folders."""
+    if not folders:
+        return False
+    if located.status is not None and identity(located.status) in folders:
+        return True
+    with ExitStack() as cleanup:
+        return any(identity(status) in folders for status in _and_above(located.folder, cleanup))
+
+
+def _and_above(folder: int, cleanup: ExitStack) -> Iterator[os.stat_result]:
+    """Yield the status of an open folder, and of each one above it."""
+    status, below = os.fstat(folder), None
+    while below is None or identity(below) != identity(status):
+        yield status
+        folder = os.open("..", _FOLDER, dir_fd=folder)
+        cleanup.callback(os.close, folder)
+        below, status = status, os.fstat(folder)
+
+
 class _Limits:
     """What is hidden at this moment."""
 
@@ -127,14 +147,7 @@ class _Limits:
         if not self._hidden:
             return False
         with ExitStack() as cleanup:
-            status, above = os.fstat(fd), None
-            while above is None or identity(above) != identity(status):
-                if self.forbid(status):
-                    return True
-                fd = os.open("..", _FOLDER, dir_fd=fd)
-                cleanup.callback(os.close, fd)
-                above, status = status, os.fstat(fd)
-        return False
+            return any(self.forbid(status) for status in _and_above(fd, cleanup))
 
 
 class _Trail:

@@ -7,9 +7,10 @@ The same rules hold: standard library only, and as little of it as possible. Opt
     network=HOSTS  the same, with an HTTP proxy to these hosts (separated by commas)
     limit=NAME:N   a resource limit: processes, memory (bytes) or file-size (bytes)
 
-Everything is mounted read-only, recursively; the writable folders are bound on top. The runtime
-folder is replaced by an empty one: a socket can be used on a read-only file system, and a service
-that listens there (a container engine, a service manager) would write for the command.
+Everything is mounted read-only, recursively; the writable folders are bound on top. A socket can be
+used on a read-only file system, and a service that listens there (a container engine, a service
+manager) would write for the command. So the runtime folder is replaced by an empty one. Each socket
+elsewhere that a process listens at is covered by an empty file, but not in the writable folders.
 
 The command has a network of its own with a loopback device. A socket belongs to the network that it
 was created in. So the command's process opens a listening socket there and hands it to the proxy,
@@ -23,6 +24,7 @@ import _socket  # `socket` without the enumerations
 import ctypes
 import os
 import resource
+import stat
 import struct
 import sys
 
@@ -41,6 +43,7 @@ _AT_FDCWD, _AT_RECURSIVE, _ATTR_READ_ONLY = -100, 0x8000, 1
 _PRIVATE_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - not used from here
 _RUNTIME_KEPT = ("/run/current-system", "/run/wrappers")  # where some systems have their programs
 _SET_FLAGS, _IFF_UP = 0x8914, 1  # SIOCSIFFLAGS
+_ACCEPTS = "00010000"  # the flag of a listening socket in /proc/net/unix
 _LOCAL = "127.0.0.1,localhost,::1"
 
 
@@ -50,6 +53,8 @@ class Sandbox:
     def __init__(self, options: dict[str, list[str]]) -> None:
         """Start the proxy, which is not limited and stays outside; then set the limits."""
         self._writable = options.get("write", [])
+        self._kept = [*self._writable, *options.get("hide", [])]
+        self._sockets = _listening_sockets()  # of this network namespace
         hosts = options["network"][0]
         self._proxy = None if hosts == "none" else _start_proxy(hosts)
         for limit in options.get("limit", []):
@@ -75,6 +80,9 @@ class Sandbox:
             os.close(fd)
             if path in self._writable and not was_read_only[path]:
                 _set_attributes(path, 0, cleared=_ATTR_READ_ONLY)
+        for path in filter(_is_socket, self._sockets):
+            if not any(path.startswith(f"{folder}/") for folder in self._kept):
+                base.mount("/dev/null", path, None, base.BIND)
 
     def open_network(self) -> dict[str, str]:
         """Start the loopback device, hand the proxy its socket; return variables for both."""
@@ -94,6 +102,24 @@ class Sandbox:
             variables[name] = variables[name.lower()] = url
         variables["NO_PROXY"] = variables["no_proxy"] = _LOCAL
         return variables
+
+
+def _listening_sockets() -> list[str]:
+    """Return the paths of sockets that processes listen at."""
+    found: dict[str, None] = {}
+    for line in base.read_file("/proc/net/unix").splitlines()[1:]:
+        words = line.split(None, 7)
+        if len(words) == 8 and words[3] == _ACCEPTS and words[7].startswith("/"):
+            found[words[7]] = None
+    return list(found)
+
+
+def _is_socket(path: str) -> bool:
+    """Whether a socket is still there, and is not covered yet."""
+    try:
+        return stat.S_ISSOCK(os.stat(path).st_mode)  # noqa: PTH116 - see the top
+    except OSError:
+        return False
 
 
 def _is_link(path: str) -> bool:

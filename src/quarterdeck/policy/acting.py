@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from quarterdeck.policy.acting_options import ACTING, CARRIERS, SAME
 from quarterdeck.policy.harmless import is_harmless_assignment
+from quarterdeck.policy.simple_command import names
 
 ActingWord: TypeAlias = tuple[str, ...]
 """The spellings of one word that acts; a pattern has to contain one of them."""
@@ -23,9 +24,14 @@ _At: TypeAlias = tuple[int, ActingWord]
 """A word that acts, with its position in the command."""
 
 _VERSION: Final = re.compile(r"[0-9][0-9.]*$")
-_VARIABLE: Final = re.compile(r"([A-Za-z_.][\w.-]*)[:+?]?=", re.ASCII)
+_VARIABLE: Final = re.compile(r"([^=:+?!\s]*)\s*[:+?!]*=")
+"""An assignment; make takes `SHELL = ./x` and `SHELL::=./x` as well."""
+_FIRST_WILD: Final = re.compile(r"[*?\[]")
 _SHELLED: Final = re.compile(r"[$`\\\"!\n;&|<>]")
 _MOST_CARRIED: Final = 3  # programs behind each other, as in `uv run npx tsx`
+_NEGATED: Final = re.compile(r"-+(?:no-)+", re.IGNORECASE)
+"""`--no-script-shell=x` sets what `--script-shell=x` sets: nopt, which npm uses, ignores the `no`
+of an option whose value is a text."""
 _ANY_OPTION: Final[ActingWord] = ()
 """Stands for a word that may be any option: no pattern spells it."""
 
@@ -43,11 +49,19 @@ class _Entry(Struct, frozen=True, gc=False):
     variables: frozenset[str]
     prefixes: tuple[str, ...]
     flags: frozenset[str]
+    abbreviations: frozenset[str]
+    """Every beginning of a subcommand that acts, by its letters alone."""
 
 
 def _letters_of(option: str) -> str:
     """Return an option without dashes and case: programs accept `--outDir` and `--out-dir`."""
     return option.replace("-", "").replace("_", "").lower()
+
+
+def _abbreviations(tokens: Sequence[str]) -> frozenset[str]:
+    words = [_letters_of(each) for each in tokens if each[0].isalpha()]
+    begun = {word[:end] for word in words for end in range(1, len(word) + 1)}
+    return frozenset(begun - {each[1:] for each in tokens if each.startswith("!")})
 
 
 @lru_cache(maxsize=512)
@@ -61,7 +75,7 @@ def _entry(name: str) -> _Entry | None:
     flags = frozenset(each[1:] for each in tokens if each.startswith("%"))
     is_loose = bool(flags & {"dashes", "exact"})
     long = [each for each in dashed if each.startswith("--") or (is_loose and each in single)]
-    special = "-~+%"
+    special = "-~+%!"
     return _Entry(
         long={_letters_of(each): "--" + each.lstrip("-") for each in long},
         harmless=frozenset(_letters_of(each[1:]) for each in tokens if each[0] == "+"),
@@ -73,6 +87,7 @@ def _entry(name: str) -> _Entry | None:
         variables=frozenset(each[:-1] for each in tokens if each.endswith("=")),
         prefixes=tuple(each for each in tokens if each in ("+", "@") or each[-1] in ":,"),
         flags=flags,
+        abbreviations=_abbreviations(tokens) if "abbreviated" in flags else frozenset(),
     )
 
 
@@ -89,14 +104,51 @@ _PARENT: Final = re.compile(r"(?:^|[^\w.]|^-\w)\.\.(?:/|$)")
 """A word that leaves a folder: `cat src/*` does not mean `cat src/../../etc/passwd`."""
 
 
-def acting_words(words: Sequence[str], *, has_open_word: bool = False) -> list[ActingWord]:
-    """Return the words of a command that act; those of a program that it carries, too."""
+def acting_words(
+    words: Sequence[str], *, has_open_word: bool = False, globs: Sequence[str] = ()
+) -> list[ActingWord]:
+    """Return the words of a command that act; those of a program that it carries, too.
+
+    `globs` are words that a shell may replace by names of files.
+    """
     found = dict.fromkeys(_found(words, 0, 0))  # a word that two entries list counts once
     acting = [spellings for _, spellings in found]
     acting += [(word, "..") for word in words[1:] if _PARENT.search(word)]
-    if has_open_word and _has_entry(words):
+    if _has_entry(words) and (has_open_word or (globs and _may_become_acting(words, globs))):
         acting.append(_ANY_OPTION)
     return acting
+
+
+def _may_become_acting(words: Sequence[str], globs: Sequence[str]) -> bool:
+    """Return whether a shell may replace a word by one that acts: `git conf*` by `git config`."""
+    programs = [canonical_program(words[0])]
+    if programs[0] in CARRIERS:
+        programs += [name for each in words[1:] if (name := canonical_program(each)) in _KNOWN]
+    beginnings = [_FIRST_WILD.split(each, maxsplit=1)[0] for each in globs]
+    if programs == programs[:1] and programs[0] in CARRIERS:
+        names = [each for each in beginnings if "/" not in each]
+        if any(known.startswith(each) for each in names for known in _KNOWN):
+            return True
+    if any(_is_script(program, words[1:], globs) for program in programs):
+        return True
+    return any(
+        known.startswith(each) or (known == "=" and "/" not in each)
+        for program in programs
+        for known in _acting_operands(program)
+        for each in beginnings
+    )
+
+
+@lru_cache(maxsize=512)
+def _acting_operands(program: str) -> frozenset[str]:
+    """Return the operands of a program that act, and its subcommands with options that act."""
+    found: set[str] = set()
+    for name in [program, *(each for each in ACTING if each.startswith(f"{program} "))]:
+        entry = _entry(name)
+        if entry is not None:
+            found.update((*entry.words, *entry.prefixes, name.partition(" ")[2]))
+            found.update(each or "=" for each in entry.variables)
+    return frozenset(found - {""})
 
 
 def _has_entry(words: Sequence[str]) -> bool:
@@ -115,7 +167,8 @@ def _found(words: Sequence[str], start: int, carried: int) -> Iterator[_At]:
         yield from _of_subcommands(program, arguments, start + 1)
     scripts = _SCRIPTS.get(program)
     if scripts is not None:
-        yield from ((start, (script,)) for script in scripts(arguments))
+        find, acts = scripts
+        yield from ((start, (script,)) for script in find(arguments) if acts(script))
     if program in CARRIERS:
         yield from _of_carried(arguments, start + 1, carried)
 
@@ -123,7 +176,7 @@ def _found(words: Sequence[str], start: int, carried: int) -> Iterator[_At]:
 def _of_subcommands(program: str, arguments: Sequence[str], start: int) -> Iterator[_At]:
     seen: set[str] = set()
     for position, word in enumerate(arguments):
-        if word in seen or word.startswith("-"):
+        if word in seen or (word.startswith("-") and word != "--"):
             continue
         seen.add(word)
         entry = _entry(f"{program} {word}") if f"{program} {word}" in ACTING else None
@@ -149,11 +202,15 @@ def _of_entry(entry: _Entry, arguments: Sequence[str], start: int) -> Iterator[_
     if "bundle" in entry.flags and arguments and not arguments[0].startswith("-"):
         bundle = _of_letters(entry, "-" + arguments[0], shown=arguments[0])
         yield from ((start, each) for each in bundle)
-    has_ended = is_value = may_be_value = False
+    has_ended = is_value = may_be_value = has_operand = False
     for position, word in enumerate(arguments, start):
         if is_shelled and _SHELLED.search(word) is not None:
             yield position, (word,)
         if has_ended or is_value:
+            is_operand = not is_value and "before" not in entry.flags
+            if is_operand and (not has_operand or entry.variables):
+                yield from ((position, each) for each in _of_operand(entry, word, not has_operand))
+                has_operand = True
             is_value = False
         elif word == "--" and "always" not in entry.flags:
             has_ended = True
@@ -162,8 +219,9 @@ def _of_entry(entry: _Entry, arguments: Sequence[str], start: int) -> Iterator[_
             is_value = "before" in entry.flags and _wants_value(entry, word)
             may_be_value = word.startswith("--") and "=" not in word
         else:
-            yield from ((position, each) for each in _of_operand(entry, word))
+            yield from ((position, each) for each in _of_operand(entry, word, not has_operand))
             has_ended = "before" in entry.flags and not may_be_value
+            has_operand = has_operand or not may_be_value
             may_be_value = False
 
 
@@ -176,8 +234,10 @@ def _wants_value(entry: _Entry, word: str) -> bool:
     )
 
 
-def _of_operand(entry: _Entry, word: str) -> Iterator[ActingWord]:
-    if word in entry.words or (entry.prefixes and word.startswith(entry.prefixes)):
+def _of_operand(entry: _Entry, word: str, is_first: bool) -> Iterator[ActingWord]:  # noqa: FBT001
+    is_listed = word in entry.words or (entry.prefixes and word.startswith(entry.prefixes))
+    is_first = is_first and bool(entry.abbreviations)
+    if is_listed or (is_first and _letters_of(word) in entry.abbreviations):
         yield (word,)
     if entry.variables:
         variable = _VARIABLE.match(word)
@@ -187,26 +247,33 @@ def _of_operand(entry: _Entry, word: str) -> Iterator[ActingWord]:
 
 
 def _of_option(entry: _Entry, word: str) -> Iterator[ActingWord]:
-    name = word.partition("=")[0]
+    name, _, value = word.partition("=")
     is_loose = bool(entry.flags & {"dashes", "exact"})
-    if word.startswith("--") or (is_loose and len(name.lstrip("-")) > 1):
-        letters = _letters_of(name)
-        if letters in entry.harmless:
-            return
-        for long, written in entry.long.items():
-            if letters == long or ("exact" not in entry.flags and long.startswith(letters)):
-                yield (name, written, written[1:])
-                return
+    if "dashes" in entry.flags:
+        name = _NEGATED.sub("--", name)
+    if value and entry.prefixes and value.startswith(entry.prefixes):
+        yield (word,)
+    elif word.startswith("--") or (is_loose and len(name.lstrip("-")) > 1):
+        yield from _of_long(entry, name)
     elif entry.single or is_loose:
-        for option in entry.single:
-            if word.startswith(option):
-                yield (option,)
-                return
+        option = next((each for each in entry.single if word.startswith(each)), None)
         bare = word.lstrip("-")
-        if bare[:1] in entry.letters and (not is_loose or len(name.lstrip("-")) == 1) and bare:
+        if option is not None:
+            yield (option,)
+        elif bare[:1] in entry.letters and (not is_loose or len(name.lstrip("-")) == 1) and bare:
             yield (f"-{bare[0]}",)
     else:
         yield from _of_letters(entry, word, shown=word)
+
+
+def _of_long(entry: _Entry, name: str) -> Iterator[ActingWord]:
+    letters = _letters_of(name)
+    if letters in entry.harmless:
+        return
+    for long, written in entry.long.items():
+        if letters == long or ("exact" not in entry.flags and long.startswith(letters)):
+            yield (name, written, written[1:])
+            return
 
 
 def _of_letters(entry: _Entry, cluster: str, *, shown: str) -> Iterator[ActingWord]:
@@ -222,65 +289,111 @@ def _of_letters(entry: _Entry, cluster: str, *, shown: str) -> Iterator[ActingWo
 
 # ---- scripts of sed and awk ------------------------------------------------------------------
 
-_ADDRESS: Final = r"(?:[0-9]+|\$|/(?:[^/\\\n]|\\.)*/I?)"
-_PART: Final = r"(?:(?!\1)[^\\\n]|\\.)*"
+_REGEX: Final = r"(?:[^{0}\\\n\[]|\\.|\[\^?[^{0}\[\]\\\n]+\])*"
+"""A pattern up to its delimiter. Within brackets only some programs take that for a character, so
+it must not be there."""
+_ADDRESS: Final = rf"(?:[0-9]+|\$|/{_REGEX.format('/')}/I?)"
+_REPLACES: Final = "|".join(
+    rf"s[{each}]{_REGEX.format(each)}[{each}](?:[^{each}\\\n]|\\.)*[{each}]" for each in "/|#,@:"
+)
 _SED_STEP: Final = (
     rf"(?:{_ADDRESS}(?:,(?:{_ADDRESS}|\+[0-9]+))?)? ?!?"
-    r"(?:[pdqPDNnGgHhx=]|[qQ][0-9]+|s([/|#,@:])(?:(?!\1)[^\\\n]|\\.)*\1(?:(?!\1)[^\\\n]|\\.)*\1"
-    r"[gpiI0-9]*)"
+    rf"(?:[pdqPDNnGgHhx=]|[qQ][0-9]+|(?:{_REPLACES})[gpiI0-9]*)"
 )
 _SED_SCRIPT: Final = re.compile(r" ?(?:" + _SED_STEP + r")? ?", re.DOTALL)
 _AWK_ACTS: Final = re.compile(r"system|getline|close|fflush|[|>@`]|-i|load|include")
 _LONGEST_SCRIPT: Final = 500
 
 
-def _of_sed(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield scripts that may write files or run programs: all but the usual commands."""
-    scripts, operands = _scripts_and_operands(arguments, ("--expression", "e"))
-    if not scripts:
-        scripts = operands[:1]
-    for script in scripts:
-        steps = script.split(";") if ";" in script else [script]
-        if len(script) > _LONGEST_SCRIPT or not all(map(_SED_SCRIPT.fullmatch, steps)):
-            yield script
+class _ScriptOptions(Struct, frozen=True, gc=False):
+    """The options of a program whose first operand, or the value of an option, is a script."""
+
+    script: tuple[str, str]
+    """The option with a script: long, and its letter."""
+    valued: str
+    """Letters with a value, which is not a script."""
+    flags: str
+    """Letters without a value."""
+    long_flags: frozenset[str]
+    """Long options without a value."""
 
 
-def _of_awk(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield programs that may write files or run programs."""
-    scripts, operands = _scripts_and_operands(arguments, ("--source", "e"), valued="Fv")
-    if not scripts:
-        scripts = operands[:1]
-    for script in scripts:
-        if _AWK_ACTS.search(script) is not None:
-            yield script
+_SED_OPTIONS: Final = _ScriptOptions(
+    ("--expression", "e"),
+    "",
+    "nErsuzba",
+    names(
+        """--quiet --silent --regexp-extended --separate --unbuffered --null-data --posix --debug
+        --sandbox --follow-symlinks --binary --zero-terminated"""
+    ),
+)
+_AWK_OPTIONS: Final = _ScriptOptions(
+    ("--source", "e"), "Fv", "bcCgknNOPrSstM", names("--posix --traditional --re-interval --csv")
+)
 
 
-def _scripts_and_operands(
-    arguments: Sequence[str], option: tuple[str, str], valued: str = ""
-) -> tuple[list[str], list[str]]:
-    """Split arguments into the values of an option, long or short, and operands."""
+def _sed_scripts(arguments: Sequence[str]) -> list[str]:
+    return _scripts(arguments, _SED_OPTIONS)
+
+
+def _awk_scripts(arguments: Sequence[str]) -> list[str]:
+    return _scripts(arguments, _AWK_OPTIONS)
+
+
+def _acts_in_sed(script: str) -> bool:
+    """Return whether a script may write files or run programs: all but the usual commands."""
+    steps = script.split(";") if ";" in script else [script]
+    return len(script) > _LONGEST_SCRIPT or not all(map(_SED_SCRIPT.fullmatch, steps))
+
+
+def _acts_in_awk(script: str) -> bool:
+    return _AWK_ACTS.search(script) is not None
+
+
+def _scripts(arguments: Sequence[str], options: _ScriptOptions) -> list[str]:
+    """Return every word that may be a script.
+
+    An option that is not known may take the next word as its value, so another operand may be the
+    script: `sed -l 5p 'w x'` runs the second one.
+    """
     scripts: list[str] = []
     operands: list[str] = []
+    most = 1
     rest = iter(arguments)
     for word in rest:
         if word == "--":
             operands += rest
         elif word.startswith("--"):
-            name, _, value = word.partition("=")
-            if len(name) > 2 and option[0].startswith(name):
+            name, equals, value = word.partition("=")
+            if len(name) > 2 and options.script[0].startswith(name):
                 scripts.append(value or next(rest, ""))
+            most += not equals and name not in options.long_flags
         elif word.startswith("-") and len(word) > 1:
             for position, letter in enumerate(word[1:], 1):
-                if letter in valued or letter == option[1]:
+                if letter in options.valued or letter == options.script[1]:
                     value = word[position + 1 :] or next(rest, "")
-                    scripts += [value] if letter == option[1] else []
+                    scripts += [value] if letter == options.script[1] else []
                     break
+                most += letter not in options.flags
         else:
             operands.append(word)
-    return scripts, operands
+    return scripts + (operands[: most - 1] if scripts else operands[:most])
 
 
-_SCRIPTS: Final = {"sed": _of_sed, "awk": _of_awk}
+_SCRIPTS: Final[
+    Mapping[str, tuple[Callable[[Sequence[str]], list[str]], Callable[[str], bool]]]
+] = {
+    "sed": (_sed_scripts, _acts_in_sed),
+    "awk": (_awk_scripts, _acts_in_awk),
+}
+"""How the scripts of a program are found, and whether one writes files or runs programs."""
+_KNOWN: Final = frozenset({each.partition(" ")[0] for each in ACTING} | CARRIERS | _SCRIPTS.keys())
+
+
+def _is_script(program: str, arguments: Sequence[str], globs: Sequence[str]) -> bool:
+    """Return whether a shell may replace a script by the name of a file."""
+    found = _SCRIPTS.get(program)
+    return found is not None and not set(globs).isdisjoint(found[0](arguments))
 
 
 # ---- patterns --------------------------------------------------------------------------------

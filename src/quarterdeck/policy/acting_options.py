@@ -6,7 +6,8 @@ it: `git diff --output=*` does. Programs that are not in the table are allowed a
 them.
 
 The table has one line for each program, or for a program and its subcommand (`git grep`), which
-then applies to the words behind the subcommand. What an entry may contain:
+then applies to the words behind the subcommand, or behind `--` (`npm --`). What an entry may
+contain:
 
 | written      | meaning                                                                          |
 | ------------ | -------------------------------------------------------------------------------- |
@@ -24,6 +25,8 @@ then applies to the words behind the subcommand. What an entry may contain:
 | `%before`    | options come before the first operand: what follows belongs to another program   |
 | `%bundle`    | the first word is a cluster of letters without a dash, as in `tar xf`             |
 | `%always`    | `--` does not end the options                                                     |
+| `%abbreviated` | subcommands may be abbreviated: `npm exe` is `npm exec`                         |
+| `!install`   | a subcommand that is harmless, though it abbreviates one that acts                |
 | `%shelled`   | arguments reach a shell: they must not contain what it expands                    |
 """
 
@@ -38,13 +41,28 @@ _PACKAGE_SCRIPTS: Final = """--script-shell --shell --prefix --node-options --us
     --globalconfig --call --git --editor --viewer --node-gyp --onload-script --registry --cafile
     --cache --proxy --https-proxy --init-module --dir --location --logs-dir --tmp --global
     --pack-destination --nodedir --python --browser --scope --store-dir --modules-dir --config-dir
-    --cwd --use-yarnrc --modules-folder --npmrc-auth-file --config -C -g ~w
+    --allow-scripts --allow-git --allow-remote --allow-file --allow-directory
+    --dangerously-allow-all-scripts --cwd --use-yarnrc --modules-folder --npmrc-auth-file --config
+    -C -g ~w
     exec x dlx explore edit config set init create publish unpublish deprecate owner access token
-    login adduser hook team link install-test pkg
+    login adduser add-user hook team link ln install-test it sit cit install-ci-test
+    clean-install-test pkg innit author c set-script
+    !t !i !in !ins !inst !insta !instal !install !isntall !add !ci !un !s !se
     +json +if-present +workspaces +silent +production +offline +coverage +loglevel +verbose
-    %dashes %shelled"""
+    %dashes %shelled %abbreviated"""
+_TEST_RUNNER: Final = """--config --globalSetup --globalTeardown --setupFiles
+    --setupFilesAfterEnv --testRunner --transform --resolver --runner --testEnvironment
+    --environment --rootDir --root --outputFile --output --outDir --outFile --coverageDirectory
+    --coverage.reportsDirectory --reportsDirectory --reportDir --tempDirectory --cacheDirectory
+    --preset --moduleLoader --snapshotResolver --snapshotEnvironment --testResultsProcessor
+    --testSequencer --watchPlugins --dependencyExtractor --haste --globals --prettierPath
+    --projects --roots --require --import --loader --experimentalLoader --nodeOption
+    --nodeOptions --execArgv --inspectBrk --package --opts --file --plugin --rulesdir --parser
+    --write --fix -c -r %exact"""
+"""What a script gets from `npm test -- …`: which program it runs is not known."""
 _COMPILER: Final = """-o --output -wrapper -fplugin -B -specs -Wl, -Wp, -Wa, -Xlinker
     -Xassembler -Xpreprocessor -save-temps -dumpdir -MF -MD -load -Xclang"""
+_CARGO_BUILD: Final = "--target-dir --artifact-dir --out-dir"
 _CONTAINERS: Final = """exec cp rm rmi kill push load import save export commit prune swarm stack
     plugin volume login"""
 _CONTAINER_OPTIONS: Final = """-v -u --volume --mount --volumes-from --privileged --cap-add
@@ -86,8 +104,12 @@ ACTING: Final[Mapping[str, str]] = {
     "patch": "-o -d -r -B -i --output --directory --reject-file --input --get",
     "sed": "-i -f --in-place --file ~el",
     "awk": "-f -i -l -E -o -d -p -D --file --include --load --exec --dump-variables --profile"
-    " --pretty-print --debug ~Fve",
+    " --pretty-print --debug -W ~Fve",
     "yq": "-i --inplace -s --split-exp --from-file --output-format-file ~po",
+    "dc": "-e -f --expression --file",
+    "file": "-C --compile ~mfFPe",
+    "nm": "--plugin",
+    "ss": "-D -K --diag --kill ~fFA",
     "xmllint": "--output -o --shell --load-trace",
     "iconv": "-o --output",
     "dos2unix": "-n -o",
@@ -139,7 +161,9 @@ ACTING: Final[Mapping[str, str]] = {
         cvsserver cvsimport archimport request-pull imap-send http-backend bugreport
         merge-index merge-one-file credential-store credential-cache fast-export index-pack mailinfo
         mailsplit checkout-index send-pack fetch-pack http-push http-fetch cvsexportcommit
-        interpret-trailers unpack-file mergetool--lib difftool--helper %before""",
+        interpret-trailers unpack-file mergetool--lib difftool--helper submodule--helper
+        bisect--helper upload-archive--writer credential-cache--daemon pack-objects diagnose
+        %before""",
     "git diff": "--output --ext-diff -O --textconv --no-index",
     "git log": "--output --ext-diff -O --textconv ~nGSL",
     "git show": "--output --ext-diff -O --textconv ~nGSL",
@@ -165,11 +189,13 @@ ACTING: Final[Mapping[str, str]] = {
     "git apply": "--directory --unsafe-paths --build-fake-ancestor",
     "git clone": """-c -u --config --upload-pack --template --separate-git-dir --recurse-submodules
         --recursive ext:: --reference --server-option ~bjo""",
-    "git fetch": "--upload-pack --refmap ~jo",
-    "git pull": "--upload-pack -s --strategy -r ~jXo",
+    "git fetch": "--upload-pack --refmap ext:: ~jo",
+    "git pull": "--upload-pack -s --strategy -r ext:: ~jXo",
     "git push": "--receive-pack --exec --force -f --delete -d --mirror --prune --force-with-lease"
-    " --force-if-includes ~o",
-    "git ls-remote": "--upload-pack --exec --server-option ~o",
+    " --force-if-includes ext:: ~o",
+    "git ls-remote": "--upload-pack --exec --server-option ext:: ~o",
+    "git help": "-w --web",
+    "git read-tree": "--index-output",
     "git remote": "add set-url",
     "git worktree": "remove",
     "git branch": "-D -d -M -m -f --delete --force --move --edit-description",
@@ -193,8 +219,15 @@ ACTING: Final[Mapping[str, str]] = {
     "gh workflow": "run enable disable",
     # ---- packages and scripts
     "npm": _PACKAGE_SCRIPTS,
+    "npm --": _TEST_RUNNER,
     "pnpm": _PACKAGE_SCRIPTS,
+    "pnpm test": _TEST_RUNNER,
+    "pnpm run": _TEST_RUNNER,
     "yarn": _PACKAGE_SCRIPTS,
+    "yarn test": _TEST_RUNNER,
+    "yarn run": _TEST_RUNNER,
+    "bun test": _TEST_RUNNER,
+    "bun run": _TEST_RUNNER,
     "bun": f"""{_PACKAGE_SCRIPTS} -e --eval -p --print -r --preload --require --bunfile --outdir
         --outfile --compile --import --cwd""",
     "npx": "-c --call --shell --node-options --prefix -p --package --registry --userconfig %dashes"
@@ -210,24 +243,37 @@ ACTING: Final[Mapping[str, str]] = {
     "uvx": "--with --with-editable --from --index --index-url --default-index --python -p"
     " --config-file --directory --env-file",
     "poetry": "--directory -C --project -P source publish config self",
-    "bundle": "config --gemfile --path open",
-    "gem": "--source -s push --install-dir -i --config-file -e --extensions",
-    "cargo": "--config --manifest-path -C -Z install publish login owner yank fix rustc +",
-    "cargo run": "--target-dir --artifact-dir",
-    "cargo build": "--target-dir --artifact-dir --out-dir",
-    "cargo test": "--target-dir",
-    "cargo clippy": "--fix",
-    "cargo doc": "--open --target-dir",
+    "bundle": "config --gemfile --path open %abbreviated",
+    "gem": "--source -s push --install-dir -i --config-file -e --extensions %abbreviated",
+    "cargo": """--config --manifest-path --lockfile-path -C -Z install publish login owner yank fix
+        rustc rustdoc +""",
+    "cargo run": _CARGO_BUILD,
+    "cargo r": _CARGO_BUILD,
+    "cargo build": _CARGO_BUILD,
+    "cargo b": _CARGO_BUILD,
+    "cargo test": _CARGO_BUILD,
+    "cargo t": _CARGO_BUILD,
+    "cargo bench": _CARGO_BUILD,
+    "cargo check": _CARGO_BUILD,
+    "cargo c": _CARGO_BUILD,
+    "cargo clippy": f"{_CARGO_BUILD} --fix",
+    "cargo doc": f"{_CARGO_BUILD} --open",
+    "cargo d": f"{_CARGO_BUILD} --open",
+    "cargo --": "--logfile --emit --out-dir --sysroot --extern -C -L -l -o -Z ~ADFW",
     "rustc": "-o -C --codegen --out-dir --sysroot -L -l --emit -Z --extern",
     "rustup": "run toolchain override self",
     "go": """-exec -toolexec -o -C -modfile -overlay -ldflags -gcflags -asmflags -gccgoflags
         -compiler -pkgdir -vettool -coverprofile -cpuprofile -memprofile -blockprofile -mutexprofile
-        -trace -outputdir -workfile generate tool install env get fix telemetry %exact""",
+        -trace -outputdir -workfile -debug-actiongraph -debug-trace -debug-runtime-trace
+        -test.blockprofile -test.coverprofile -test.cpuprofile -test.gocoverdir -test.memprofile
+        -test.mutexprofile -test.outputdir -test.testlogfile -test.trace -test.fuzzcachedir
+        generate tool install env get fix telemetry %exact""",
+    "go test": "-c %exact",
     "go vet": "-vettool %exact",
     "gofmt": "-w -cpuprofile",
     "make": """-f -C -I -E -o --file --makefile --directory --include-dir --eval --old-file
-        --assume-old --shuffle --environment-overrides -e = ~jlW %shelled""",
-    "gmake": "-f -C -I -E --file --makefile --directory --include-dir --eval = ~jlW %shelled",
+        --assume-old --shuffle --environment-overrides --temp-stdin --touch -e -t = ~jlW
+        %shelled""",
     "ninja": "-f -C -t ~jklw",
     "cmake": "-P -E -D -C -S -B -G -T --build --install --toolchain -O --trace-redirect ~AW",
     "ctest": "-S -D --script --dashboard --build-and-test --output-log -O -T -M ~jRELIC",
@@ -245,7 +291,7 @@ ACTING: Final[Mapping[str, str]] = {
     "task": "-t --taskfile -d --dir -g --global -o %shelled",
     "rake": "-f --rakefile -e --execute -E --execute-continue -p --execute-print -r --require -I"
     " --libdir -R --rakelibdir =",
-    "composer": "-d --working-dir exec config global run-script",
+    "composer": "-d --working-dir exec config global run-script !run %abbreviated",
     "mix": "eval archive.install escript.install -e --eval -r --require",
     "dotnet": "--property -p --output -o exec tool nuget -bl /p: --logger",
     "swift": "--package-path --build-path --scratch-path -Xswiftc -Xcc -Xlinker",
@@ -322,7 +368,9 @@ ACTING: Final[Mapping[str, str]] = {
     # ---- tests and linters
     "pytest": """-p -c -o --rootdir --confcutdir --basetemp --pastebin --override-ini --config-file
         --pdbcls --junitxml --junit-xml --log-file --debug --cov-config --import-mode
-        --cache-clear --result-log --html --profile-svg +co +cov ~kmrWn""",
+        --cache-clear --result-log --html --profile-svg --tx --px --rsyncdir --report-log
+        --alluredir --json-report-file --benchmark-json --benchmark-storage --memray-bin-path
+        --md-report-output @ html: xml: json: lcov: annotate: markdown: +co +cov ~kmrWn""",
     "jest": """--config -c --globalSetup --globalTeardown --setupFiles --setupFilesAfterEnv
         --testRunner --transform --resolver --reporters --runner --testEnvironment --rootDir
         --outputFile --coverageDirectory --cacheDirectory --preset --moduleLoader --snapshotResolver
@@ -376,6 +424,7 @@ SAME: Final[Mapping[str, str]] = {
         "gradle": "gradlew",
         "mvn": "mvnw",
         "diff": "gdiff colordiff",
+        "make": "gmake",
     }.items()
     for alias in aliases.split()
 }

@@ -30,6 +30,7 @@ from typing import Any, Final, Literal, TypeAlias
 from msgspec import structs
 
 from quarterdeck.policy.command_line import CommandLine, read_command, read_commands
+from quarterdeck.policy.command_rules import folders_entered, operands_written
 from quarterdeck.policy.inputs import (
     LONGEST_PATH,
     MOST_COMMAND,
@@ -169,8 +170,10 @@ class Call:
         """Every path that may be followed, for `with_links`."""
         reading = self.reading
         line = () if reading.command_line is None else reading.command_line.commands
-        writes = [path for command in line for path in command.writes]
-        return tuple(dict.fromkeys([*reading.paths, *reading.folders, *writes]))
+        named = [path for each in line for path in (*each.writes, *each.reads)]
+        named += [path for each in line for path in operands_written(each)]
+        entered = folders_entered(line, reading.folders)
+        return tuple(dict.fromkeys([*reading.paths, *reading.folders, *entered, *named]))
 
     def with_links(self, links: Mapping[str, str]) -> Call:
         """Return the call with what its paths lead to; both have to be allowed."""
@@ -178,8 +181,10 @@ class Call:
 
 
 def is_unknown_path(path: str) -> bool:
-    """Return whether a shell would expand a path, so that its target is not known here."""
-    return path.startswith("~") or "$" in path or "`" in path
+    """Return whether a shell or a tool may change a path, so that its target is not known here."""
+    if path.startswith("~") or "$" in path or "`" in path:
+        return True
+    return not path.isprintable() or path != path.strip() or path[:5].lower() == "file:"
 
 
 # ---- what the call says ----------------------------------------------------------------------
@@ -196,9 +201,19 @@ def _stated(call: Call) -> Stated:
         for found in _json_in(call.content):
             stated.commands += read_input(found).commands
     stated.commands = list(dict.fromkeys(stated.commands))
+    stated.folders = list(dict.fromkeys(stated.folders))
     if not is_command and stated.paths and _EDITOR_VERBS.issuperset(stated.commands):
         stated.verbs, stated.commands = stated.commands, []
+    if stated.commands:
+        stated.unknown += [*stated.beside, *_foreign_tools(call, stated)]
     return stated
+
+
+def _foreign_tools(call: Call, stated: Stated) -> list[str]:
+    """Return names of tools that do not run a command on this machine, though there is one."""
+    named = [] if call.is_named_by_title else [call.name]
+    is_mcp = [f"tool {each}" for each in named if canonical_name(each) in _NO_TERMINAL]
+    return is_mcp + [f"tool {each}" for each in stated.tools if "command" not in _of_name(each)]
 
 
 def _json_in(content: Sequence[Any]) -> list[Any]:
@@ -248,6 +263,8 @@ _EDITOR_VERBS: Final = names(
 )
 """Values of `command` that tell an editor what to do with a file."""
 _LOOKING: Final = frozenset({"view", "read"})
+_NO_TERMINAL: Final = frozenset({"Mcp", "Task"})
+"""What these tools do with a command is not known."""
 
 
 def _read(call: Call) -> Reading:
@@ -382,10 +399,16 @@ def _each_command(
 
 def _in_folders(command: SimpleCommand, folders: Sequence[str]) -> SimpleCommand:
     """Return a command with its files relative to the workspace, not to its folder."""
-    if not command.writes:
+    written = (*command.writes, *operands_written(command))
+    if not written and not command.reads:
         return command
-    writes = [_joined(folder, path) for folder in folders for path in command.writes]
-    return structs.replace(command, writes=tuple(dict.fromkeys(writes)))
+    return structs.replace(
+        command, writes=_behind(folders, written), reads=_behind(folders, command.reads)
+    )
+
+
+def _behind(folders: Sequence[str], paths: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_joined(folder, path) for folder in folders for path in paths))
 
 
 def _joined(folder: str, path: str) -> str:
@@ -430,17 +453,24 @@ def _with_links(reading: Reading, links: Mapping[str, str]) -> Reading:
     """Add where paths lead, so that a rule has to allow the link and its target."""
     if not links:
         return reading
+    moved: list[str] = []
     line = reading.command_line
     if line is not None:
-        line = _each_command(
-            line, lambda each: structs.replace(each, writes=_followed(each.writes, links))
-        )
+        entered = folders_entered(line.commands, reading.folders)
+        moved = [links[folder] for folder in entered if folder in links]
+        line = _each_command(line, lambda each: _with_targets(each, links))
     return replace(
         reading,
         paths=_followed(reading.paths, links),
-        folders=_followed(reading.folders, links),
+        folders=(*_followed(reading.folders, links), *moved),
         command_line=line,
     )
+
+
+def _with_targets(command: SimpleCommand, links: Mapping[str, str]) -> SimpleCommand:
+    written = [links[path] for path in operands_written(command) if path in links]
+    writes = (*_followed(command.writes, links), *written)
+    return structs.replace(command, writes=writes, reads=_followed(command.reads, links))
 
 
 def _followed(paths: Sequence[str], links: Mapping[str, str]) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from quarterdeck.policy.risk import (
     Risk,
     RiskRule,
     explain_findings,
+    findings_of_commands,
     findings_of_line,
     findings_of_tool,
 )
@@ -40,8 +41,12 @@ def assess_risk(call: Call) -> Risk:
     """Return how risky a call is, and why."""
     reading = call.reading
     found: list[Finding] = []
-    for line in _lines(call):
-        found += findings_of_line(line)
+    lines = _lines(call)
+    if len(lines) > 1 and reading.command_line is not None and reading.is_readable:
+        # Read once for all lines, and for rules: so many lines take no longer than one.
+        found += findings_of_commands(reading.command_line, "\n".join(lines))
+    else:
+        found += [each for line in lines for each in findings_of_line(line)]
     if reading.source == "turn":
         found += [each for inner in call.open_calls for each in _of_tool(inner)]
         found.append((_OF_TURN, "", ()))

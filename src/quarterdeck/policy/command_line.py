@@ -22,7 +22,7 @@ from typing import Final
 from msgspec import Struct
 
 from quarterdeck.policy.simple_command import SHELLS, SimpleCommand, is_expanded
-from quarterdeck.policy.strict_reading import read_strictly
+from quarterdeck.policy.strict_reading import strict_reading_of
 
 KEYWORDS: Final = frozenset(
     {"if", "then", "else", "elif", "do", "while", "until", "!", "{"}
@@ -62,10 +62,12 @@ class CommandLine(Struct, frozen=True, gc=False):
     """Further commands that another shell, or the same text without line breaks, would run."""
     understood: tuple[SimpleCommand, ...] | None = None
     """The commands by the strict reading, which alone may allow; None if it does not apply."""
+    obstacle: str | None = None
+    """What the strict reading does not accept in the line."""
 
 
 LONGEST: Final = 65_536  # characters; the rest of a longer line is not read
-MOST_STEPS: Final = 1_000  # pieces of a line; the rest of a line with more is not read
+MOST_STEPS: Final = 800  # pieces of a line; the rest of a line with more is not read
 CACHED_LENGTH: Final = 4_096  # characters; the reading of a longer line is not cached
 DEEPEST: Final = 16  # nested substitutions
 _RUN: Final = re.compile(r"[\w./:,@%+=-]*", re.ASCII)
@@ -99,6 +101,7 @@ def read_commands(lines: Sequence[str]) -> CommandLine:
         is_complete=all(line.is_complete for line in parsed),
         others=tuple(command for line in parsed for command in line.others),
         understood=sum(strict, ()) if lines and len(strict) == len(parsed) else None,
+        obstacle=next((line.obstacle for line in parsed if line.obstacle is not None), None),
     )
 
 
@@ -113,7 +116,7 @@ def _cached_long(line: str) -> CommandLine:
 
 
 def _parse(line: str) -> CommandLine:
-    understood = read_strictly(line)
+    understood, obstacle = strict_reading_of(line)
     if understood is not None:
         return CommandLine(understood, is_complete=True, understood=understood)
     budget = _Budget()
@@ -121,7 +124,7 @@ def _parse(line: str) -> CommandLine:
     reader.read("")
     others = _other_readings(line[:LONGEST], reader.found, budget)
     is_complete = reader.is_complete and len(line) <= LONGEST and budget.steps >= 0
-    return CommandLine(tuple(reader.found), is_complete, others=others)
+    return CommandLine(tuple(reader.found), is_complete, others=others, obstacle=obstacle)
 
 
 def _other_readings(
@@ -343,7 +346,9 @@ class _Reader:
         if end >= len(self._text) or self._text[end] != "`":
             end = len(self._text)
             self.is_complete = False
-        inside = re.sub(rf"\\([`$\\{quotes}])", r"\1", self._text[self._at : end])
+        inside = self._text[self._at : end]
+        if "\\" in inside:
+            inside = re.sub(rf"\\([`$\\{quotes}])", r"\1", inside)
         self._inside(inside, "")
         self._add("`…`")
         self._at = end + 1
@@ -431,9 +436,10 @@ class _Reader:
     # ---- ends of commands --------------------------------------------------------------------
 
     def _end_word(self) -> None:
-        word, self._word = self._word, _Word()
+        word = self._word
         if not word.is_started:
             return
+        self._word = _Word()
         if self._redirect is not None:
             self._redirected(word)
         elif self._names_function:
@@ -495,8 +501,11 @@ class _Reader:
 
     def _end_line(self) -> None:
         """Read here-documents and here-strings that a shell of this line would run."""
+        if not self._given:
+            self._line = len(self.found)
+            return
         given, self._given = self._given, []
-        if given and _names_shell(self.found[self._line :]):
+        if _names_shell(self.found[self._line :]):
             self.is_complete &= not any(is_dynamic for _, is_dynamic in given)
             for text, _ in given:
                 self._inside(text, "")

@@ -9,8 +9,10 @@ not allowed by its wildcards:
 - an assignment must be harmless (`quarterdeck.policy.harmless`), or spelled in front;
 - a command that changes how the shell reads what follows (`alias`, `source`, `export`) must be
   spelled from beginning to end;
-- a shell or an interpreter that reads its program from a pipe is never allowed by a wildcard;
-- files that output is written to need a rule for writing.
+- a shell or an interpreter that reads its program from a pipe is never allowed;
+- files that output is written to need a rule for writing, and files outside the workspace that
+  input is read from need one for reading;
+- a wildcard of a shell must not become a word that acts (`git conf*` where a file is `config`).
 
 To deny, commands are found wherever they might run, also behind `sudo`, `env` or `sh -c`, and a
 line that was not read completely, but may match, needs a person.
@@ -21,16 +23,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Final, Literal, TypeAlias
 
-from quarterdeck.policy.acting import acting_words, canonical_program, spells
+from msgspec.structs import replace
+
+from quarterdeck.policy.acting import ActingWord, acting_words, canonical_program, spells
 from quarterdeck.policy.command_line import CommandLine
 from quarterdeck.policy.globs import CommandPattern, command_pattern, matches_text, relative_path
 from quarterdeck.policy.harmless import is_harmless_assignment, without_wrapper
 from quarterdeck.policy.simple_command import SHELLS, SimpleCommand, names, program_of
 from quarterdeck.policy.strict_reading import KEYWORDS, read_strictly
 from quarterdeck.policy.wrappers import (
-    all_commands,
+    commands_of_line,
     inner_commands,
     is_shell,
     may_run_another,
@@ -40,7 +45,7 @@ from quarterdeck.policy.wrappers import (
 
 Denial: TypeAlias = Literal["deny", "ask"]
 WriteCheck: TypeAlias = Callable[[Sequence[str]], bool]
-"""Whether a rule allows, or denies, writing to some files."""
+"""Whether a rule allows, or denies, writing to or reading some files."""
 
 _PROGRAM: Final = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+-]*|\[|:")
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
@@ -56,7 +61,10 @@ _INTERPRETERS: Final = names(
     """python pypy node deno bun perl ruby php lua tclsh osascript Rscript R julia ghci irb"""
 )
 """Programs that run their input if no argument names a file."""
-_RUN_INPUT: Final = names("""psql mysql sqlite3 ed ex ssh at batch gdb ftp sftp su""")
+_RUN_INPUT: Final = names(
+    """psql mysql sqlite3 ed ex ssh at batch gdb ftp sftp su dc m4 gnuplot crontab parallel ipython
+    tsx ts-node expect mongosh redis-cli iptables-restore telnet nc mail"""
+)
 """Programs that run commands of their input, whatever their arguments are."""
 _NO_FILE: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
 _WRITES_OPERANDS: Final = {"tee": 0, "uniq": 1, "xxd": 1}
@@ -65,6 +73,8 @@ _UNSEEN: Final = "\x00"
 """Stands for arguments that a command gets when it runs."""
 _DEEPEST: Final = 4  # programs that run each other
 _MOST_ALLOWED: Final = 64  # commands of a line that is allowed
+_MOST_INSIDE: Final = 8  # commands that one command runs
+_MOST_STARTS: Final = 8  # folders from which a `cd` may start
 _MOST_DENIED: Final = 256  # commands that are compared with rules that deny
 
 
@@ -72,14 +82,20 @@ _MOST_DENIED: Final = 256  # commands that are compared with rules that deny
 
 
 def allows_line(
-    patterns: Sequence[str], line: CommandLine, workspace: str, may_write: WriteCheck
+    patterns: Sequence[str],
+    line: CommandLine,
+    workspace: str,
+    may_write: WriteCheck,
+    may_read: WriteCheck,
 ) -> bool:
     """Return whether every command of a line is allowed by one of the patterns."""
     commands = line.understood
     if not commands or len(commands) > _MOST_ALLOWED:
         return False
     # After a change of folder it is not known what a relative path is relative to.
-    if any(map(_changes_folder, commands)) and any(command.writes for command in commands):
+    if any(map(_changes_folder, commands)) and any(each.writes or each.reads for each in commands):
+        return False
+    if any(each.reads and not may_read(each.reads) for each in commands):
         return False
     judge = _Judge(_pattern_index(tuple(patterns)), workspace, may_write)
     return all(judge.allows(command) for command in commands)
@@ -92,6 +108,20 @@ def _changes_folder(command: SimpleCommand) -> bool:
             return True
         words = without_wrapper(words)
     return False
+
+
+def folders_entered(commands: Sequence[SimpleCommand], folders: Sequence[str]) -> tuple[str, ...]:
+    """Return where `cd` leads, by the text: from the workspace, from `folders`, one by one."""
+    starts = ["", *folders]
+    entered: list[str] = []
+    for command in commands[:_MOST_ALLOWED]:
+        if command.words[:1] and command.words[0] in _MOVES and len(command.words) == 2:
+            target = command.words[1]
+            joined = [f"{start}/{target}".lstrip("/") if start else target for start in starts]
+            found = [target] if target.startswith("/") else joined
+            entered += found
+            starts = [*starts, *found][:_MOST_STARTS]
+    return tuple(dict.fromkeys(entered))
 
 
 class _PatternIndex:
@@ -137,26 +167,29 @@ class _Judge:
         words = command.words
         if depth > _DEEPEST or _PROGRAM.fullmatch(words[0]) is None:
             return False
-        if words[0] in KEYWORDS and words[0] != "time":
+        if (words[0] in KEYWORDS and words[0] != "time") or not self._may_write_files(command):
             return False
-        written = (*command.writes, *_operands_written(command))
-        if written and not self._may_write(written):
-            return False
-        if any(".." in path.split("/") for path in written):
-            return False  # behind a link it may lead anywhere
         if words[0] == "export" and words[1:] and all(map(is_harmless_assignment, words[1:])):
             return True
         inner = without_wrapper(words)
         if inner is not None and self.allows(_with_words(command, inner), depth + 1):
             return True
         matching = [each for each in self._patterns.matching(words) if _assigns(each, command)]
-        if not matching or any(each.is_exact for each in matching):
-            return bool(matching)
+        if not matching or _runs_input(command):
+            return False
+        if any(each.is_exact for each in matching):
+            return True
         return self._is_harmless(command) and self._is_spelled(matching, command, depth)
+
+    def _may_write_files(self, command: SimpleCommand) -> bool:
+        written = (*command.writes, *operands_written(command))
+        if any(".." in path.split("/") for path in written):
+            return False  # behind a link it may lead anywhere
+        return not written or self._may_write(written)
 
     def _is_harmless(self, command: SimpleCommand) -> bool:
         """Return whether wildcards may allow a command at all."""
-        if program_of(command) in _SPELLED_WHOLE or _runs_input(command):
+        if program_of(command) in _SPELLED_WHOLE:
             return False
         return command.words[0] not in _MOVES or self._stays(command)
 
@@ -164,8 +197,10 @@ class _Judge:
         self, matching: Sequence[CommandPattern], command: SimpleCommand, depth: int
     ) -> bool:
         """Return whether a pattern names what acts, and what the command runs."""
-        acting = acting_words(command.words, has_open_word=command.has_open_word)
+        acting = _acting(command, command.words)
         inside = list(_commands_inside(command)) if may_run_another(command) else ()
+        if len(inside) > _MOST_INSIDE:
+            return False
         return any(
             spells(pattern.text, acting)
             and all(self._allows_inner(pattern, inner, depth) for inner in inside)
@@ -181,7 +216,7 @@ class _Judge:
         words = tuple(word for word in inner.words if word != _UNSEEN)
         if depth > _DEEPEST or not spells(pattern.text, [(words[0],)]):
             return self.allows(inner, depth + 1)
-        acting = acting_words(words, has_open_word=inner.has_open_word)
+        acting = _acting(inner, words)
         deeper = _commands_inside(inner) if may_run_another(inner) else ()
         return spells(pattern.text, acting) and all(
             self._allows_inner(pattern, each, depth + 1) for each in deeper
@@ -209,8 +244,14 @@ def _with_words(command: SimpleCommand, words: Sequence[str]) -> SimpleCommand:
         tuple(words),
         command.assignments,
         is_piped=command.is_piped,
+        is_given=command.is_given,
         has_open_word=command.has_open_word,
+        globs=command.globs,
     )
+
+
+def _acting(command: SimpleCommand, words: Sequence[str]) -> list[ActingWord]:
+    return acting_words(words, has_open_word=command.has_open_word, globs=command.globs)
 
 
 def _assigns(pattern: CommandPattern, command: SimpleCommand) -> bool:
@@ -222,7 +263,7 @@ def _assigns(pattern: CommandPattern, command: SimpleCommand) -> bool:
     return pattern.assignments.issuperset(others) and pattern.assignments <= given
 
 
-def _operands_written(command: SimpleCommand) -> Sequence[str]:
+def operands_written(command: SimpleCommand) -> Sequence[str]:
     """Return the files that a command writes because they are its arguments."""
     first = _WRITES_OPERANDS.get(program_of(command))
     if first is None:
@@ -262,23 +303,25 @@ def _commands_inside(command: SimpleCommand) -> Iterator[SimpleCommand | None]:
         understood = read_strictly(text)
         yield from [None] if understood is None else understood
         return
-    for inner in inner_commands(program, arguments):
+    for inner in islice(inner_commands(program, arguments), _MOST_INSIDE + 1):
         before = arguments[: len(arguments) - len(inner.words)]
         assigned = [each for each in before if _ASSIGNMENT.match(each)]
-        if not inner.words or not all(map(is_harmless_assignment, assigned)):
+        is_moved = any(each in command.globs for each in before)  # one glob may be many words
+        if not inner.words or is_moved or not all(map(is_harmless_assignment, assigned)):
             yield None
         elif program in _FEEDERS:
-            yield SimpleCommand((*inner.words, _UNSEEN), has_open_word=True)
+            yield SimpleCommand((*inner.words, _UNSEEN), has_open_word=True, globs=command.globs)
         else:
-            yield inner
+            is_open = inner.has_open_word or command.has_open_word
+            yield replace(inner, has_open_word=is_open, globs=command.globs)
 
 
 def words_to_spell(line: CommandLine) -> list[str]:
     """Return the words of a line that act: a pattern allows them only if it spells them."""
     found = [
-        acting[0] if acting else "a glob that may become an option"
+        acting[0] if acting else "a glob that may become an option or a subcommand"
         for command in line.understood or ()
-        for acting in acting_words(command.words, has_open_word=command.has_open_word)
+        for acting in _acting(command, command.words)
     ]
     return list(dict.fromkeys(found))
 
@@ -288,7 +331,7 @@ def words_to_spell(line: CommandLine) -> list[str]:
 
 def denies_line(patterns: Sequence[str], line: CommandLine, writes: WriteCheck) -> Denial | None:
     """Return whether a pattern denies a command of a line, wherever it might run."""
-    commands = all_commands((*line.commands, *line.others))
+    commands = commands_of_line(line)
     beginnings = _beginnings(tuple(patterns))
     for command in commands[:_MOST_DENIED]:
         if command.writes and writes(command.writes):
@@ -312,7 +355,7 @@ def _spellings(command: SimpleCommand) -> set[str]:
     """Return every text that a pattern may match to deny a command."""
     words = " ".join(command.words)
     found = {words, command.text} if command.assignments else {words}
-    if command.words:
+    if command.words and (command.has_open_word or "/" in command.words[0]):
         bare = " ".join((program_of(command), *command.words[1:]))
         # Arguments that it gets when it runs follow a blank.
         found |= {bare, f"{bare} "} if command.has_open_word else {bare}
@@ -321,6 +364,6 @@ def _spellings(command: SimpleCommand) -> set[str]:
 
 def _runs_unseen(command: SimpleCommand) -> bool:
     """Return whether a shell runs text that is not in the line."""
-    if command.words[:1] in (("source",), (".",)):
+    if command.words and command.words[0] in ("source", "."):
         return True
     return command.is_piped and is_shell(program_of(command))

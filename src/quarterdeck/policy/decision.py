@@ -14,19 +14,26 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import Final, Literal, TypeAlias
 
 from msgspec.structs import replace
 
 from quarterdeck.policy.call import Call, Reading
+from quarterdeck.policy.command_line import CommandLine
+from quarterdeck.policy.command_rules import allows_line, words_to_spell
 from quarterdeck.policy.globs import relative_path
 from quarterdeck.policy.rules import KINDS, Denial, Policy, Rule
+from quarterdeck.policy.simple_command import SimpleCommand
 from quarterdeck.policy.types import Patterns
 
 DecisionKind: TypeAlias = Literal["allow", "deny", "ask"]
 _NamedRule: TypeAlias = tuple[Rule, str]
 _MOST_NAMED: Final = 3  # keys in a reason
+_MOST_JUDGED: Final = 16  # commands of a line, to name the one that no rule allows
+_MOST_WORDS: Final = 200  # of a line, to name its words that act
+_NOT_UNDERSTOOD: Final = "The command line is not fully understood: it contains {}."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +68,19 @@ def decide(policy: Policy, call: Call, *, workspace: str, agent: str | None = No
         return _decision("deny", alone, denying, reading)
     is_allowed = reading.is_whole and _allows(_merged(tuple(allowing)), reading, workspace)
     if denial is None and is_allowed:
-        alone = [name for rule, name in allowing if _allows(rule, reading, workspace)]
+        alone = [] if len(allowing) == 1 else _allowing_alone(allowing, reading, workspace)
         return _decision("allow", alone, allowing, reading)
-    return Decision(decision="ask", rule=None, reading=reading, reason=_why_ask(denial, reading))
+    reason = _why_ask(denial, reading)
+    if reading.command_line is not None:
+        found = _obstacle(_merged(tuple(allowing)), reading, reading.command_line, workspace)
+        reason = f"{reason} {found}" if found else reason
+    return Decision(decision="ask", rule=None, reading=reading, reason=reason)
+
+
+def _allowing_alone(rules: Sequence[_NamedRule], reading: Reading, workspace: str) -> list[str]:
+    """Return the first rule that allows a call without the others, if there is one."""
+    names = (name for rule, name in rules if _allows(rule, reading, workspace))
+    return list(islice(names, 1))
 
 
 def _decision(
@@ -125,6 +142,41 @@ def _why_ask(denial: Denial | None, reading: Reading) -> str:
         names = ", ".join(visible_name(each.partition("=")[0]) for each in reading.variables[:3])
         return f"The call sets variables that no list of harmless ones has: {names}."
     return "No rule matches."
+
+
+def _obstacle(rule: Rule, reading: Reading, line: CommandLine, workspace: str) -> str | None:
+    """Say what keeps a rule from allowing a command, beyond that none matches."""
+    if line.understood is None:
+        is_named = line.obstacle is not None and reading.is_readable
+        return _NOT_UNDERSTOOD.format(_visible_text(line.obstacle or "")) if is_named else None
+    outside = [each for each in reading.folders if relative_path(f"{each}/x", workspace)[0] == "/"]
+    if outside:
+        return f"It runs outside the workspace: {visible_name(outside[0])}."
+    if sum(len(each.words) for each in line.understood) > _MOST_WORDS:
+        return None  # naming it would take long
+    spelled = words_to_spell(line)
+    if spelled:
+        return f"A pattern has to spell: {', '.join(map(visible_name, spelled[:_MOST_NAMED]))}."
+    refused = [each for each in line.understood[:_MOST_JUDGED] if not _allows_one(rule, each)]
+    files = [path for each in line.understood for path in (*each.writes, *each.reads)]
+    if files and not refused:
+        return f"No rule allows these files: {', '.join(map(visible_name, files[:_MOST_NAMED]))}."
+    if refused and len(line.understood) > 1:
+        return f"Not allowed in it: {visible_name(refused[0].text)}."
+    return None
+
+
+def _allows_one(rule: Rule, command: SimpleCommand) -> bool:
+    """Return whether a rule allows one command, wherever it runs and whatever it redirects."""
+    alone = CommandLine((command,), is_complete=True, understood=(command,))
+    patterns = rule.commands
+    if isinstance(patterns, bool):
+        return patterns
+    return allows_line(patterns, alone, "/", lambda _paths: True, lambda _paths: True)
+
+
+def _visible_text(text: str) -> str:
+    return "".join(each if each.isprintable() else "\ufffd" for each in text[:120])
 
 
 def visible_name(text: str) -> str:

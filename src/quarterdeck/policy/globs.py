@@ -215,11 +215,17 @@ _VERSIONED: Final = names(
 )
 """Programs that are installed under a name with their version."""
 _WILD: Final = re.compile(r"[*?\[]")
-_IN_FOLDER: Final = re.compile(r"/[^*?\[]*[*?\[]")
+_IN_FOLDER: Final = re.compile(r"([^*?\[]*/)[^*?\[]*[*?\[]")
 _PARENT: Final = re.compile(r"(?:^|[/=:])\.\.(?:$|/)")
 _WITH_SUBCOMMANDS: Final = names(
     """git npm cargo go docker podman kubectl gh pip pip3 poetry terraform helm brew apt"""
 )
+
+
+_RUN_PACKAGE: Final = names("npx bunx pnpx uvx")
+_RUN_PROGRAM: Final = names("uv poetry pipenv pdm hatch rye pipx pixi conda mamba")
+_EXECUTES: Final = names("exec dlx x")
+"""Subcommands behind which a program is named, whatever has them."""
 
 
 class CommandPattern:
@@ -228,13 +234,16 @@ class CommandPattern:
     A blank is the end of a word. A `*` at the end of the program's name stands for the arguments:
     `ls*` does not match `lsof` or `ls/../rm`. Languages have a version in their name, so
     `python*` matches `python3.11 x.py`. The same holds for a subcommand: `git diff*` does not match
-    `git difftool`. A wildcard in a folder, as in `cat src/*`, does not match a path with `..`.
+    `git difftool`, and for a program that another one runs: `npx jest*` does not match the package
+    `jest-evil`. A wildcard in a folder, as in `cat src/*`, matches no path with `..` and no further
+    path elsewhere, as in `cat src/a /etc/passwd`.
     """
 
     __slots__ = (
         "_arguments",
-        "_is_in_folder",
+        "_folders",
         "_program",
+        "_spelled",
         "_stem",
         "assignments",
         "is_exact",
@@ -258,13 +267,21 @@ class CommandPattern:
         """The program, if the pattern names one; with a wildcard at its end, without version."""
         self._program = [Glob(part, any_character="[^/]") for part in program.split("/")]
         self._arguments = _argument_globs(program, words)
-        self._is_in_folder = any(_IN_FOLDER.search(word) for word in words)
+        self._folders = tuple(found[1] for word in words if (found := _IN_FOLDER.match(word)))
+        self._spelled = frozenset(words)
 
     def matches(self, words: Sequence[str]) -> bool:
         """Return whether the pattern matches the program and the arguments of a command."""
-        if self._is_in_folder and any(_PARENT.search(word) for word in words):
+        if self._folders and not all(map(self._is_in_folder, words[1:])):
             return False
         return self._matches_program(words[0]) and self._matches_arguments(words[1:])
+
+    def _is_in_folder(self, word: str) -> bool:
+        """Return whether a word is not a path, or one in a folder that the pattern names."""
+        if _PARENT.search(word):
+            return False
+        is_path = "/" in word or word.startswith((".", "~"))
+        return not is_path or word.startswith(self._folders) or word in self._spelled
 
     def _matches_program(self, program: str) -> bool:
         if self._stem is not None:
@@ -296,10 +313,22 @@ def _argument_globs(program: str, words: Sequence[str]) -> list[Glob] | None:
     """Return globs of which one must match the arguments; None if any arguments do."""
     if not words:
         return None if program.endswith("*") else [Glob("")]
-    subcommand = _stem_of(words[0]) if len(words) == 1 and program in _WITH_SUBCOMMANDS else None
-    if subcommand is not None:
-        return [Glob(_BREAK + subcommand), Glob(f"{_BREAK}{subcommand}{_BREAK}*")]
+    stem = _stem_of(words[-1]) if _ends_in_name(program, words) else None
+    if stem is not None:
+        named = "".join([_BREAK + word for word in (*words[:-1], stem)])
+        return [Glob(named), Glob(f"{named}{_BREAK}*")]
     return [Glob("".join([_BREAK + word for word in words]))]
+
+
+def _ends_in_name(program: str, words: Sequence[str]) -> bool:
+    """Return whether the last word of a pattern names a subcommand, or a program that is run."""
+    if len(words) == 1:
+        return program in _WITH_SUBCOMMANDS or program in _RUN_PACKAGE
+    if len(words) != 2:
+        return False
+    if words[0] == "-m":
+        return program.rstrip("0123456789.*") in ("python", "pypy")
+    return words[0] in _EXECUTES or (words[0] == "run" and program in _RUN_PROGRAM)
 
 
 @lru_cache(maxsize=1024)

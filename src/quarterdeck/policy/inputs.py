@@ -21,7 +21,9 @@ a part of the input is not understood.
 | nested    | input, arguments, parameters     | the same, one level down              |
 | tool      | tool, variant                    | names of tools                        |
 | off       | is_input, reset                  | nothing, if it is false               |
-| text      | content, old_string, timeout     | nothing: it changes neither place nor |
+| text      | content, old_string, encoding    | nothing; beside a command it is like  |
+|           |                                  | a key that is not known               |
+| note      | description, timeout             | nothing: it changes neither place nor |
 |           |                                  | program                               |
 
 Reading takes at most `MOST_NODES` steps, and texts above `MOST_TEXT` characters are not searched.
@@ -42,17 +44,18 @@ from quarterdeck.errors import JsonInvalid
 from quarterdeck.jsontext import decode_json
 from quarterdeck.policy.command_line import LONGEST
 from quarterdeck.policy.harmless import is_harmless_assignment
+from quarterdeck.policy.simple_command import names
 
 MOST_NODES: Final = 500
 """Values that are looked at; a call has a few dozen."""
 MOST_TEXT: Final = 100_000
 """Characters of JSON, or of a patch, that are read in all."""
-MOST_COMMANDS: Final = 50
+MOST_COMMANDS: Final = 20
 """Command lines of one call."""
 MOST_PATHS: Final = 50
 """Paths of one call; a call with more is not read completely."""
 LONGEST_PATH: Final = 4_096
-MOST_COMMAND: Final = 5_000
+MOST_COMMAND: Final = 2_000
 """Characters of several command lines together; one alone may have `LONGEST`."""
 DEEPEST: Final = 8
 _SHELL: Final = re.compile(r"(?:/(?:usr/|usr/local/|opt/homebrew/)?bin/)?(?:ba|z|da|k)?sh")
@@ -88,13 +91,16 @@ _ROLES: Final[Mapping[str, str]] = _roles(
     newcontent oldcontent newsource oldsource before after contentlength insertline insertlines
     line lines startline endline linestart lineend viewrange linerange startlineoneindexed
     endlineoneindexedinclusive offset limit headlimit count replaceall expectedreplacements
-    expectedoccurrences allowmultiple description summary explanation reason title thought
-    thoughts risklevel risklevelreason securityrisk justification timeout timeoutms
-    timeoutseconds yieldtimems maxoutputtokens maxlines maxresults numresults outputmode
-    casesensitive caseinsensitive ignorecase multiline format prompt instructions isbackground
-    runinbackground kind additions deletions cellid celltype celltitle editmode encoding
-    language lang recursive depth maxdepth status id callid toolcallid login intent""",
+    expectedoccurrences allowmultiple maxlines maxresults numresults outputmode
+    casesensitive caseinsensitive ignorecase multiline format prompt instructions kind additions
+    deletions cellid celltype celltitle editmode encoding language lang recursive depth maxdepth""",
+    note="""description summary explanation reason title thought thoughts risklevel
+    risklevelreason securityrisk justification timeout timeoutms timeoutseconds yieldtimems
+    maxoutputtokens isbackground runinbackground status id callid toolcallid login intent""",
 )
+_NUMBERS: Final = names("timeout timeoutms timeoutseconds yieldtimems maxoutputtokens")
+_SWITCHES: Final = names("isbackground runinbackground login")
+_NUMBER: Final = re.compile(r"\d{1,12}(?:\.\d{1,6})?(?:ms|[smh])?", re.ASCII)
 
 
 @dataclass
@@ -112,6 +118,9 @@ class Stated:
     """Keys that have a value, without `_` and in lower case."""
     verbs: list[str] = field(default_factory=list)
     """Values of `command` that only say what an editor does with a file."""
+    beside: list[str] = field(default_factory=list)
+    """The paths of keys that count as not known if there is a command: a tool that runs one may
+    take its text for input, or its name for the language of the command."""
     unknown: list[str] = field(default_factory=list)
     """The paths of keys that are not known, and of values that were not read."""
     is_in_content: bool = False
@@ -132,6 +141,7 @@ class Stated:
         self.variables += other.variables
         self.tools += other.tools
         self.keys += other.keys
+        self.beside += other.beside
         self.unknown += other.unknown
 
 
@@ -195,7 +205,7 @@ class _InputReader:
             elif not self._patch(_NAMELESS, given):
                 self._miss(_NAMELESS)
         elif is_command and isinstance(given, list) and _is_words(given):
-            self._line(_NAMELESS, joined_words(given))
+            self._words(_NAMELESS, given)
         elif given is not None:
             self._nested("", given, 0)
 
@@ -203,7 +213,7 @@ class _InputReader:
         if depth > DEEPEST or len(given) > MOST_NODES:
             self._miss(f"{prefix or _NAMELESS} (too large)")
             return
-        arguments = self._arguments_of(given)
+        arguments = self._arguments_of(prefix, given)
         for key, value in given.items():
             path = f"{prefix}{key}" if isinstance(key, str) else f"{prefix}{_NAMELESS}"
             if not self._step(path):
@@ -224,16 +234,22 @@ class _InputReader:
             else:
                 self._miss(path)
 
-    @staticmethod
-    def _arguments_of(given: Mapping[Any, Any]) -> str | None:
+    def _arguments_of(self, prefix: str, given: Mapping[Any, Any]) -> str | None:
         """Return the words behind the command of an object; None if it has no command."""
-        roles = {_ROLES.get(plain_key(key)): key for key in given if isinstance(key, str)}
+        keys = [key for key in given if isinstance(key, str)]
+        roles = {_ROLES.get(plain_key(key)): key for key in keys}
         if "command" not in roles:
             return None
-        value = given.get(roles.get("arguments") or "arguments")
+        key = roles.get("arguments") or "arguments"
+        if sum(_ROLES.get(plain_key(each)) == "arguments" for each in keys) > 1:
+            self._miss(f"{prefix}{key} (more than one)")
+        value = given.get(key)
         if isinstance(value, str):
             return f" {value}" if value else ""
-        return f" {shlex.join(value)}" if isinstance(value, list) and _is_words(value) else ""
+        if not isinstance(value, list) or not _is_words(value):
+            return ""
+        self._check_words(f"{prefix}{key}", value)
+        return f" {shlex.join(value)}"
 
     def _arguments(self, path: str, value: Any, depth: int, *, has_command: bool) -> None:
         is_words = isinstance(value, str) or (isinstance(value, list) and _is_words(value))
@@ -242,7 +258,7 @@ class _InputReader:
         if isinstance(value, str) and (found := json_of(value)) is not None:
             self._nested(path, found, depth)
         elif isinstance(value, list) and is_words:
-            self._line(path, joined_words(value))
+            self._words(path, value)
         elif is_words:
             self._miss(path)
         else:
@@ -253,7 +269,7 @@ class _InputReader:
         if isinstance(value, str):
             self._line(path, value + (arguments or ""))
         elif isinstance(value, list) and _is_words(value) and not is_plural:
-            self._line(path, joined_words(value) + (arguments or ""))
+            self._words(path, value, arguments or "")
         elif isinstance(value, list):
             for each in value[: MOST_COMMANDS + 1]:
                 self._one_of_commands(path, each, depth)
@@ -268,15 +284,31 @@ class _InputReader:
         if isinstance(each, str):
             self._line(path, each)
         elif isinstance(each, list) and _is_words(each):
-            self._line(path, joined_words(each))
+            self._words(path, each)
         elif isinstance(each, Mapping):
             self._object(f"{path}.", each, depth + 1)
         else:
             self._miss(path)
 
+    def _words(self, path: str, words: Sequence[str], arguments: str = "") -> None:
+        """Add words of one command, or `sh -c LINE`."""
+        line = joined_words(words)
+        self._line(path, line + arguments)
+        if len(words) != 3 or line != words[2]:
+            self._check_words(path, words)
+
+    def _check_words(self, path: str, words: Sequence[str]) -> None:
+        """Report words that mean something else if a tool joins them without quotes for a shell,
+        or takes each of them for a command.
+        """
+        if shlex.join(words) != " ".join(words):
+            self._miss(f"{path} (words with blanks or signs)")
+
     def _value(self, role: str, path: str, value: Any, depth: int) -> None:
+        if role in ("text", "query") or (role == "note" and not _is_note(path, value)):
+            self.stated.beside.append(path)
         match role:
-            case "text":
+            case "text" | "note":
                 pass
             case "off":
                 if value is not False and value != "use_default":
@@ -394,7 +426,18 @@ def plain_key(key: str) -> str:
 
 def is_text_key(key: str) -> bool:
     """Return whether the value of a key is compared as it is, because no role collects it."""
-    return _ROLES.get(plain_key(key)) in (None, "text", "patch", "off")
+    return _ROLES.get(plain_key(key)) in (None, "text", "note", "patch", "off")
+
+
+def _is_note(path: str, value: Any) -> bool:
+    """Return whether the value of a note is of its kind: `timeout` has a number."""
+    name = plain_key(path.rpartition(".")[2])
+    if isinstance(value, bool) or name in _SWITCHES:
+        return isinstance(value, bool)
+    if name in _NUMBERS:
+        is_text = isinstance(value, str) and _NUMBER.fullmatch(value) is not None
+        return is_text or isinstance(value, int | float)
+    return isinstance(value, str | int | float)
 
 
 def joined_words(words: Sequence[str]) -> str:
@@ -420,7 +463,7 @@ def _assignments(value: Any) -> Iterator[tuple[str | None, str]]:
         if isinstance(each, str) and "=" in each:
             name, _, text = each.partition("=")
             yield name, text
-        elif isinstance(each, Mapping) and isinstance(each.get("name"), str):
+        elif isinstance(each, Mapping) and isinstance(each.get("name"), str) and len(each) <= 2:
             yield each["name"], str(each.get("value", ""))
         else:
             yield None, ""

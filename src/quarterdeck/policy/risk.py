@@ -22,9 +22,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from quarterdeck.policy.command_line import CACHED_LENGTH, LONGEST, read_command
+from quarterdeck.policy.command_line import CACHED_LENGTH, LONGEST, CommandLine, read_command
 from quarterdeck.policy.destructive import deletes_in_database, destructive_words
 from quarterdeck.policy.simple_command import SimpleCommand, names, program_of
 from quarterdeck.policy.tools import (
@@ -34,7 +35,7 @@ from quarterdeck.policy.tools import (
     text_of,
 )
 from quarterdeck.policy.types import RiskLevel
-from quarterdeck.policy.wrappers import all_commands, is_shell
+from quarterdeck.policy.wrappers import commands_of_line, is_shell
 
 
 class Risk(NamedTuple):
@@ -92,9 +93,10 @@ _FORK_BOMB: Final = RiskRule(_CRITICAL, "starts copies of itself without limit")
 
 
 # A function that starts itself twice and does not wait.
-_FORK_BOMB_PATTERN: Final = re.compile(
-    r"(?<!\w)([\w:.]{1,64})\s{0,9}\(\s{0,9}\)\s{0,9}\{[^}]{0,200}?(?<!\w)\1\s{0,9}(\|\s{0,9}\1\s{0,9})?&"
-)
+_FUNCTION: Final = re.compile(r"(?<!\w)([\w:.]{1,64})\s{0,9}\(\s{0,9}\)\s{0,9}\{")
+_STARTED: Final = re.compile(r"([\w:.]{1,64})\s{0,9}(?:\|\s{0,9}\1\s{0,9})?&")
+_MOST_FUNCTIONS: Final = 16
+_LONGEST_BODY: Final = 200
 
 _CONNECTORS: Final = re.compile(r"[|(`]")
 """A line without one of these passes no text from one command to another."""
@@ -239,10 +241,14 @@ def _risk_of_line(line: str) -> RiskLevel:
 
 def findings_of_line(line: str) -> list[Finding]:
     """Return the findings about each command of a line; never empty."""
-    parsed = read_command(line)
+    return findings_of_commands(read_command(line), line)
+
+
+def findings_of_commands(parsed: CommandLine, line: str) -> list[Finding]:
+    """Return the findings about commands that are read already, and about their text."""
     line = line[:LONGEST]
     found: list[Finding] = []
-    commands = all_commands((*parsed.commands, *parsed.others))
+    commands = commands_of_line(parsed)
     for command in commands:
         if command.words:
             program, arguments = program_of(command), command.words[1:]
@@ -259,9 +265,20 @@ def findings_of_line(line: str) -> list[Finding]:
         found.append((_UNREADABLE, "", ()))
     if deletes_in_database(line, [program_of(command) for command in commands]):
         found.append((DESTROYS, "", ("a statement that deletes",)))
-    if "{" in line and len(line) <= CACHED_LENGTH and _FORK_BOMB_PATTERN.search(line):
+    if "{" in line and len(line) <= CACHED_LENGTH and _has_fork_bomb(line):
         found.append((_FORK_BOMB, "", ()))
     return found or [(_READ_ONLY, "", ())]
+
+
+def _has_fork_bomb(line: str) -> bool:
+    for function in islice(_FUNCTION.finditer(line), _MOST_FUNCTIONS):
+        name, start = function[1], function.end()
+        body = line[start : start + _LONGEST_BODY].partition("}")[0]
+        for started in _STARTED.finditer(body):
+            before = started[1].removesuffix(name)
+            if before != started[1] and not re.search(r"\w$", before):
+                return True
+    return False
 
 
 def _findings_between(commands: Sequence[SimpleCommand]) -> list[Finding]:

@@ -22,6 +22,7 @@ commands.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
@@ -32,7 +33,10 @@ from quarterdeck.policy.command_line import CommandLine
 from quarterdeck.policy.command_rules import Denial as Denial, allows_line, denies_line, is_inside
 from quarterdeck.policy.globs import matches_path, matches_text, relative_path
 from quarterdeck.policy.types import Patterns, PermissionPolicy
-from quarterdeck.policy.wrappers import all_commands
+from quarterdeck.policy.wrappers import commands_of_line
+
+_ODD: Final = re.compile(r"[*?\[\]{};&|<>\"'\\!#%]|^[A-Za-z][\w+.-]*:", re.ASCII)
+"""What a shell reads as something else than a part of a path; or the beginning of an address."""
 
 
 class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -151,6 +155,13 @@ def _stays_inside(path: str, workspace: str) -> bool:
     return not is_unknown_path(path) and is_inside(path, workspace)
 
 
+def _is_plain_folder(folder: str, workspace: str) -> bool:
+    """Return whether a folder is in the workspace, also for a tool that puts it into a line."""
+    if folder.startswith("-") or not _stays_inside(folder, workspace):
+        return False
+    return _ODD.search(relative_path(f"{folder}/x", workspace)) is None
+
+
 def _denies_searches(rule: Rule, reading: Reading, _workspace: str) -> Denial | None:
     texts = (*reading.addresses, *reading.queries)
     if rule.searches is True or any(_match_text(rule.searches, text) for text in texts):
@@ -174,7 +185,7 @@ def _allows_commands(rule: Rule, reading: Reading, workspace: str) -> bool:
     if line is None:
         return False
     # What a command does depends on the folder it runs in.
-    if not all(_stays_inside(folder, workspace) for folder in reading.folders):
+    if not all(_is_plain_folder(folder, workspace) for folder in reading.folders):
         return False
     if reading.variables:
         return False
@@ -182,7 +193,11 @@ def _allows_commands(rule: Rule, reading: Reading, workspace: str) -> bool:
     def may_write(paths: Sequence[str]) -> bool:
         return _match_all_paths(rule.writes, paths, workspace)
 
-    return allows_line(rule.commands, line, workspace, may_write)
+    def may_read(paths: Sequence[str]) -> bool:
+        are_inside = all(_stays_inside(path, workspace) for path in paths)
+        return are_inside or _match_all_paths(rule.reads, paths, workspace)
+
+    return allows_line(rule.commands, line, workspace, may_write, may_read)
 
 
 def _denies_commands(rule: Rule, reading: Reading, workspace: str) -> Denial | None:
@@ -202,7 +217,7 @@ def _denies_commands(rule: Rule, reading: Reading, workspace: str) -> Denial | N
 
 
 def _writes_unknown(line: CommandLine) -> bool:
-    commands = all_commands((*line.commands, *line.others))
+    commands = commands_of_line(line)
     return any(is_unknown_path(path) for each in commands for path in each.writes)
 
 

@@ -27,6 +27,8 @@ class SimpleCommand(Struct, frozen=True, gc=False):
     assignments: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     """Files to which its output is redirected."""
+    reads: tuple[str, ...] = ()
+    """Files from which its input is redirected, as far as the strict reading found them."""
     is_piped: bool = False
     """Whether it reads the output of the command before it."""
     is_dynamic: bool = False
@@ -36,6 +38,8 @@ class SimpleCommand(Struct, frozen=True, gc=False):
     has_open_word: bool = False
     """Whether a shell may replace a word by names that begin with `-`, as in `sort *`; or it
     gets further words when it runs, as behind `xargs`."""
+    globs: tuple[str, ...] = ()
+    """Words that a shell may replace by the names of files, in the strict reading."""
 
     @property
     def text(self) -> str:

@@ -33,6 +33,7 @@ from quarterdeck.policy.simple_command import SHELLS, SimpleCommand, names
 LONGEST: Final = 65_536  # characters; a longer line is refused
 _MOST_PIECES: Final = 2_500  # of a plain line
 _MOST_STEPS: Final = 600  # of any other line
+_LONGEST_WORD: Final = 16_384  # characters of a word that is not plain
 _DEEPEST: Final = 3  # lines within lines that a shell reads
 KEYWORDS: Final = names(
     """if then else elif fi case esac for select while until do done in function time coproc
@@ -48,7 +49,9 @@ _EVALUATORS: Final = names(
 _CALCULATED: Final = re.compile(r"[$`]|.\[")
 
 _SINGLE: Final = r"'[^']*+'"
-_DOUBLE: Final = r'"(?:[^"\\$`!]|\\[^\n!]|\$\?|\$(?="))*+"'
+_STATUS: Final = r"\$\?(?![:\[])"
+"""zsh changes the value of `$?:s/0/-o/`, and calculates, also assigns, in `$?[PATH=1]`."""
+_DOUBLE: Final = rf'"(?:[^"\\$`!]|\\[^\n!]|{_STATUS}|\$(?="))*+"'
 _ESCAPED: Final = r"\\[ ;()*?\[\]{}$\"'!#&|<>~`\\]"
 _ARITHMETIC: Final = r"\$\(\( ?[0-9]++(?: ?[+*/%-] ?[0-9]++)*+ ?\)\)"
 _BRACES: Final = r"@\{[a-z0-9]++\}|-I\{\}|(?<= )\{\}(?![^ ;\n])"
@@ -56,12 +59,13 @@ _BRACES: Final = r"@\{[a-z0-9]++\}|-I\{\}|(?<= )\{\}(?![^ ;\n])"
 _BARE: Final = r"[A-Za-z0-9_./:,@%+=^~#*?\[\]-]"
 _END: Final = r"(?![^ \n;|&)])"
 _WORD: Final = re.compile(
-    rf"(?:{_BRACES}|{_BARE}|{_SINGLE}|{_DOUBLE}|{_ESCAPED}|\$\?|{_ARITHMETIC})++{_END}"
+    rf"(?:{_BRACES}|{_BARE}|{_SINGLE}|{_DOUBLE}|{_ESCAPED}|{_STATUS}|{_ARITHMETIC})++{_END}"
 )
 _PIECE: Final = re.compile(
-    rf"(?P<literal>{_BRACES}|\$\?|{_ARITHMETIC})|(?P<single>{_SINGLE})|(?P<double>{_DOUBLE})"
-    rf"|(?P<escaped>{_ESCAPED})|(?P<bare>{_BARE})"
+    rf"(?P<literal>{_BRACES}|{_STATUS}|{_ARITHMETIC})|(?P<single>{_SINGLE})|(?P<double>{_DOUBLE})"
+    rf"|(?P<escaped>{_ESCAPED})|(?P<bare>(?:(?!{_BRACES}){_BARE})++)"
 )
+_WILD: Final = re.compile(r"[*?\[]")
 _PLAIN_START: Final = "[A-Za-z0-9_./:,@%+-]"
 _PLAIN: Final = rf"{_PLAIN_START}[A-Za-z0-9_./:,@%+=#-]*+"
 _PLAIN_WORD: Final = re.compile(_PLAIN)
@@ -83,8 +87,9 @@ _TOKEN: Final = re.compile(
     re.ASCII,
 )
 _REDIRECTIONS: Final = frozenset({"duplicate", "string", "document", "write", "read"})
-_COMMENT: Final = re.compile(r"#[A-Za-z0-9 ,.:_/-]*+(?=\n|$)")
-"""Text that is no command even to a shell without comments, as zsh is for a person who types."""
+_COMMENT: Final = re.compile(r"#[A-Za-z0-9,.:_-]*+(?: [A-Za-z0-9 ,.:_/-]*+)?+(?=\n|$)")
+"""Text that is no command even to a shell without comments, as zsh is for a person who types: its
+first word is not the path of a program."""
 _BRACE: Final = re.compile(r"[{}](?![^ \n;|&)])")
 _NO_FILE: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
 _QUICK_PIECE: Final = (
@@ -103,25 +108,26 @@ class Unclear(Exception):
 
 def read_strictly(line: str) -> tuple[SimpleCommand, ...] | None:
     """Return the commands of a line that is fully understood; None for any other."""
-    try:
-        return _commands_of(line)
-    except Unclear:
-        return None
+    return strict_reading_of(line)[0]
 
 
 def obstacle_of(line: str) -> str | None:
     """Return what the strict reading does not accept in a line; None if it accepts the line."""
+    return strict_reading_of(line)[1]
+
+
+def strict_reading_of(line: str) -> tuple[tuple[SimpleCommand, ...] | None, str | None]:
+    """Return the commands of a line, or None and what is not accepted in it."""
     try:
-        _commands_of(line)
+        return _commands_of(line), None
     except Unclear as unclear:
-        return str(unclear)
-    return None
+        return None, str(unclear)
 
 
 def _commands_of(line: str) -> tuple[SimpleCommand, ...]:
     if len(line) > LONGEST:
         raise Unclear(f"more than {LONGEST:,} characters")
-    if not line.isprintable() and not re.sub("[\n\t]", "", line).isprintable():
+    if not line.isprintable() and not line.replace("\n", "").replace("\t", "").isprintable():
         raise Unclear("a character that cannot be seen")
     is_short = line.count(" ") <= 2 * _MOST_PIECES
     is_plain = is_short and _QUICK_LINE.fullmatch(line) is not None
@@ -205,15 +211,15 @@ class _StrictReader:
         self._words: list[str] = []
         self._assignments: list[str] = []
         self._writes: list[str] = []
+        self._reads: list[str] = []
+        self._globs: list[str] = []
         self._strings: list[str] = []
         self._has_document = self._has_open_word = self._is_negated = False
         self._is_piped = is_piped or self._is_fed
 
     def read(self) -> tuple[SimpleCommand, ...]:
         while self._at < len(self._line):
-            self._steps.left -= 1
-            if self._steps.left < 0:
-                raise Unclear(f"more than {_MOST_STEPS:,} words, quotes and operators")
+            self._count()
             self._step()
         self._end_command()
         if self._document is not None or self._groups or self._needs_command or not self._found:
@@ -221,6 +227,11 @@ class _StrictReader:
         if self._has_given_text and self._has_piped_shell:
             raise Unclear("text that a shell may run")
         return tuple(self._found)
+
+    def _count(self) -> None:
+        self._steps.left -= 1
+        if self._steps.left < 0:
+            raise Unclear(f"more than {_MOST_STEPS:,} words, quotes and operators")
 
     def _step(self) -> None:
         """Read one token."""
@@ -249,15 +260,19 @@ class _StrictReader:
     # ---- words -----------------------------------------------------------------------------
 
     def _word(self) -> None:
-        found = _WORD.match(self._line, self._at)
+        found = _WORD.match(self._line, self._at, self._at + _LONGEST_WORD + 1)
         if found is None:
             raise Unclear(f"what only a shell can read: {self._excerpt()}")
+        if len(found[0]) > _LONGEST_WORD:
+            raise Unclear(f"a word of more than {_LONGEST_WORD:,} characters")
         start, self._at = self._at, found.end()
         written = found[0]
         if self._words:
-            word, is_open = self._text_of(written, start)
+            word, expands = self._text_of(written, start)
             self._words.append(word)
-            self._has_open_word |= is_open
+            if expands:
+                self._globs.append(word)
+                self._has_open_word |= word[:1] in ("-", "*", "?", "[")
         elif (assigned := _ASSIGNMENT.fullmatch(written)) is not None:
             value, _ = self._text_of(assigned["value"] or "''", start + assigned.start("value"))
             self._assignments.append(written[: assigned.start("value")] + value)
@@ -269,7 +284,7 @@ class _StrictReader:
             self._words.append(written)
 
     def _text_of(self, written: str, start: int) -> tuple[str, bool]:
-        """Return a word without its quotes, and whether it may become an option."""
+        """Return a word without its quotes, and whether it may become names of files."""
         if _PLAIN_WORD.fullmatch(written) is not None:
             return written, False
         if written == "''":
@@ -280,9 +295,10 @@ class _StrictReader:
         parts: list[str] = []
         expands = False
         for piece in _PIECE.finditer(self._line, start, end):
+            self._count()
             kind, text = piece.lastgroup, piece[0]
             if kind == "bare":
-                expands = expands or text in "*?["
+                expands = expands or _WILD.search(text) is not None
             elif kind == "single":
                 text = text[1:-1]
             elif kind == "double":
@@ -290,8 +306,7 @@ class _StrictReader:
             elif kind == "escaped":
                 text = text[1:]
             parts.append(text)
-        word = "".join(parts)
-        return word, expands and word[:1] in ("-", "*", "?", "[")
+        return "".join(parts), expands
 
     # ---- redirections ----------------------------------------------------------------------
 
@@ -312,7 +327,9 @@ class _StrictReader:
             self._writes.append(target)
 
     def _read(self, _operator: str) -> None:
-        self._target()
+        target = self._target()
+        if target not in _NO_FILE:
+            self._reads.append(target)
 
     def _string(self, _operator: str) -> None:
         found = _WORD.match(self._line, self._at)
@@ -370,9 +387,11 @@ class _StrictReader:
                 tuple(words),
                 tuple(self._assignments),
                 tuple(self._writes),
+                tuple(self._reads),
                 is_piped=self._is_piped,
                 is_given=is_given and not has_shell,
                 has_open_word=self._has_open_word,
+                globs=tuple(self._globs),
             )
         )
         self._has_given_text |= is_given

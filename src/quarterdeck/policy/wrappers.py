@@ -11,12 +11,13 @@ represents what is not known.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
-from quarterdeck.policy.command_line import KEYWORDS, commands_in_text, read_command
+from quarterdeck.policy.command_line import KEYWORDS, CommandLine, commands_in_text, read_command
 from quarterdeck.policy.simple_command import SHELLS, SimpleCommand, is_expanded, names, program_of
 
 _WITH_VALUE: Final = {
@@ -108,7 +109,7 @@ _RUNNERS: Final = frozenset(
     | {"find", "fd", "fdfind", "git"}
 )
 DEEPEST: Final = 8
-MOST_COMMANDS: Final = 256  # that are found behind others
+MOST_COMMANDS: Final = 128  # that are found behind others
 _MOST_TEXT: Final = 16_384  # characters of lines within a line
 _MOST_WORDS: Final = 32  # of one command behind another one
 _UNREADABLE: Final = SimpleCommand(("unreadable",), is_dynamic=True)
@@ -125,6 +126,22 @@ def all_commands(commands: Sequence[SimpleCommand]) -> Sequence[SimpleCommand]:
         return commands  # the usual case
     search = _Search()
     return [inner for command in commands for inner in search.with_inner(command, 0)]
+
+
+def commands_of_line(line: CommandLine) -> Sequence[SimpleCommand]:
+    """Return `all_commands` of both readings of a line.
+
+    Rules and the assessment of risk need them, one after the other: the last few are stored.
+    """
+    for known, found in _recent:
+        if known is line:
+            return found
+    found = all_commands((*line.commands, *line.others))
+    _recent.append((line, found))
+    return found
+
+
+_recent: Final[deque[tuple[CommandLine, Sequence[SimpleCommand]]]] = deque(maxlen=4)
 
 
 def unwrapped(command: SimpleCommand) -> Iterator[tuple[str, Sequence[str]]]:

@@ -25,7 +25,9 @@ StopReason: TypeAlias = Literal[
 ToolKind: TypeAlias = Literal[
     "read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode", "other"
 ]
-ToolCallStatus: TypeAlias = Literal["pending", "in_progress", "completed", "failed"]
+ToolCallStatus: TypeAlias = Literal[
+    "pending", "in_progress", "paused", "completed", "failed", "cancelled"
+]
 
 
 class ToolCallLocation(TypedDict):
@@ -36,7 +38,7 @@ class ToolCallLocation(TypedDict):
 class PlanEntry(TypedDict):
     content: str
     priority: Literal["high", "medium", "low"]
-    status: Literal["pending", "in_progress", "completed"]
+    status: Literal["pending", "in_progress", "completed", "cancelled"]
 
 
 class AvailableCommand(TypedDict):

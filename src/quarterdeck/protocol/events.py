@@ -30,12 +30,16 @@ if TYPE_CHECKING:
         ConfigOptionsUpdatePayload,
         CurrentModeUpdatePayload,
         DiagnosticPayload,
+        ForegroundPayload,
         InstallProgressPayload,
         MessageChunkPayload,
+        MessageUpdatePayload,
         PermissionRequestCreatedPayload,
         PermissionRequestResolvedPayload,
         PermissionUpdatedPayload,
         PlanPayload,
+        PlanRemovedPayload,
+        PlanUpdatePayload,
         PromptFinishedPayload,
         SessionConfigInitPayload,
         SessionInfoUpdatePayload,
@@ -43,6 +47,8 @@ if TYPE_CHECKING:
         SessionStatusChangePayload,
         SessionUpdatedPayload,
         TerminalOutputPayload,
+        TerminalUpdatePayload,
+        ToolCallContentChunkPayload,
         ToolCallPayload,
         ToolCallUpdatePayload,
         UnrecognizedUpdatePayload,
@@ -66,12 +72,16 @@ else:
     ConfigOptionsUpdatePayload = dict
     CurrentModeUpdatePayload = dict
     DiagnosticPayload = dict
+    ForegroundPayload = dict
     InstallProgressPayload = dict
     MessageChunkPayload = dict
+    MessageUpdatePayload = dict
     PermissionRequestCreatedPayload = dict
     PermissionRequestResolvedPayload = dict
     PermissionUpdatedPayload = dict
     PlanPayload = dict
+    PlanRemovedPayload = dict
+    PlanUpdatePayload = dict
     PromptFinishedPayload = dict
     SessionConfigInitPayload = dict
     SessionInfoUpdatePayload = dict
@@ -79,6 +89,8 @@ else:
     SessionStatusChangePayload = dict
     SessionUpdatedPayload = dict
     TerminalOutputPayload = dict
+    TerminalUpdatePayload = dict
+    ToolCallContentChunkPayload = dict
     ToolCallPayload = dict
     ToolCallUpdatePayload = dict
     UnrecognizedUpdatePayload = dict
@@ -235,6 +247,48 @@ class TerminalOutputEvent(SessionEvent, frozen=True, kw_only=True, tag="terminal
     payload: TerminalOutputPayload
 
 
+class MessageUpdateEvent(SessionEvent, frozen=True, kw_only=True, tag="message-update"):
+    """The whole content of a message, in place of what it had; of agents that speak ACP 2."""
+
+    type: ClassVar[Literal["message-update"]] = "message-update"
+    payload: MessageUpdatePayload
+
+
+class ToolCallContentChunkEvent(
+    SessionEvent, frozen=True, kw_only=True, tag="tool-call-content-chunk"
+):
+    """One more element of a tool call's content; of agents that speak ACP 2."""
+
+    type: ClassVar[Literal["tool-call-content-chunk"]] = "tool-call-content-chunk"
+    payload: ToolCallContentChunkPayload
+
+
+class TerminalUpdateEvent(SessionEvent, frozen=True, kw_only=True, tag="terminal-update"):
+    """Facts of a terminal that the agent owns, or its whole output; of agents that speak ACP 2."""
+
+    type: ClassVar[Literal["terminal-update"]] = "terminal-update"
+    payload: TerminalUpdatePayload
+
+
+class ForegroundEvent(SessionEvent, frozen=True, kw_only=True, tag="foreground"):
+    """What the agent is doing now, and what runs in its background; of agents that speak ACP 2."""
+
+    type: ClassVar[Literal["foreground"]] = "foreground"
+    payload: ForegroundPayload
+
+
+class PlanUpdateEvent(SessionEvent, frozen=True, kw_only=True, tag="plan-update"):
+    """One of several plans, or one that is not a list of entries; of agents that speak ACP 2."""
+
+    type: ClassVar[Literal["plan-update"]] = "plan-update"
+    payload: PlanUpdatePayload
+
+
+class PlanRemovedEvent(SessionEvent, frozen=True, kw_only=True, tag="plan-removed"):
+    type: ClassVar[Literal["plan-removed"]] = "plan-removed"
+    payload: PlanRemovedPayload
+
+
 class UnrecognizedUpdateEvent(SessionEvent, frozen=True, kw_only=True, tag="unrecognized-update"):
     type: ClassVar[Literal["unrecognized-update"]] = "unrecognized-update"
     payload: UnrecognizedUpdatePayload
@@ -300,6 +354,12 @@ AcpSessionEvent: TypeAlias = (
     | ApprovalMismatchEvent
     | TerminalOutputEvent
     | UnrecognizedUpdateEvent
+    | MessageUpdateEvent
+    | ToolCallContentChunkEvent
+    | TerminalUpdateEvent
+    | ForegroundEvent
+    | PlanUpdateEvent
+    | PlanRemovedEvent
 )
 AcpHostProjectionEvent: TypeAlias = (
     AgentUpdatedEvent | AgentRemovedEvent | SessionUpdatedEvent | PermissionUpdatedEvent

@@ -210,6 +210,65 @@ class TerminalOutputPayload(TypedDict):
     exit: NotRequired[TerminalExit]
 
 
+class MessageUpdatePayload(TypedDict):
+    """Without `content`, only the extensions of the event say something new."""
+
+    kind: MessageKind
+    messageId: str
+    content: NotRequired[list[ContentBlock]]
+
+
+class ToolCallContentChunkPayload(TypedDict):
+    toolCallId: str
+    content: ToolCallContent
+
+
+class TerminalText(TypedDict):
+    text: str
+    truncated: NotRequired[bool]
+    """Whether the beginning is missing."""
+
+
+class TerminalSize(TypedDict):
+    cols: int
+    rows: int
+
+
+class TerminalUpdatePayload(TypedDict):
+    """What is absent stays as it is; null removes it."""
+
+    terminalId: str
+    output: NotRequired[TerminalText | None]
+    """The whole output, in place of what was received."""
+    exit: NotRequired[TerminalExit | None]
+    command: NotRequired[str | None]
+    cwd: NotRequired[str | None]
+    size: NotRequired[TerminalSize | None]
+    cancellable: NotRequired[bool | None]
+
+
+class ForegroundPayload(TypedDict):
+    state: str
+    """`running`, `requires_action`, `idle` or `unknown`, or what a newer agent says."""
+    background: NotRequired[list[JsonObject]]
+    """Everything that runs in the background now: terminals, tool calls, sub-agents."""
+    promptKey: NotRequired[str]
+    """The prompt that is worked on; absent in a turn that the agent began by itself."""
+
+
+class PlanUpdatePayload(TypedDict):
+    planId: str
+    type: str
+    """`items`, `markdown` or `file`, or what a newer agent says."""
+    entries: NotRequired[list[PlanEntry]]
+    content: NotRequired[str]
+    uri: NotRequired[str]
+
+
+class PlanRemovedPayload(TypedDict):
+    planId: str
+
+
 UnrecognizedUpdatePayload: TypeAlias = JsonObject
 """A whole update that we do not model, its `sessionUpdate` and `_meta` included."""
 
@@ -247,6 +306,7 @@ class SessionUpdatedPayload(TypedDict):
     agentDefinitionId: NotRequired[str]
     title: NotRequired[str | None]
     updatedAt: NotRequired[str | None]
+    parentSessionId: NotRequired[str]
 
 
 class PermissionUpdatedPayload(TypedDict):

@@ -35,7 +35,7 @@ optional C extension could be built.
 from __future__ import annotations
 
 from abc import ABCMeta
-from collections.abc import ItemsView, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from itertools import chain, islice
 from typing import Any, Final, Generic, Self, SupportsIndex, TypeVar, overload
 
@@ -58,12 +58,18 @@ class _AbstractStructMeta(StructMeta, ABCMeta):
 
 
 class Blocks(Struct, Sequence[T], metaclass=_AbstractStructMeta, frozen=True, gc=False, eq=False):
-    """A sequence of one element or more that only grows."""
+    """A sequence that only grows; `Blocks(x)` has one element, `Blocks.of(…)` any number."""
 
     _first: T
     _items: list[T] | None = None
     """Shared by the versions; None until there is a second element, because most have only one."""
     _length: int = 1
+
+    @classmethod
+    def of(cls, items: Iterable[T]) -> Blocks[T]:
+        """Return a sequence of these elements, of which there may be none."""
+        own = list(items)
+        return cls(own[0] if own else None, own, len(own))  # type: ignore[arg-type]  # never read
 
     def appended(self, item: T) -> Blocks[T]:
         """Return this sequence with `item` at its end."""

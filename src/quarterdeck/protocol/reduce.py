@@ -25,10 +25,14 @@ from quarterdeck.protocol.events import (
     ConfigOptionsUpdateEvent,
     CurrentModeUpdateEvent,
     Event,
+    ForegroundEvent,
     HostEvent,
+    MessageUpdateEvent,
     PermissionRequestCreatedEvent,
     PermissionRequestResolvedEvent,
     PlanEvent,
+    PlanRemovedEvent,
+    PlanUpdateEvent,
     PromptFinishedEvent,
     SessionConfigInitEvent,
     SessionEvent,
@@ -36,6 +40,8 @@ from quarterdeck.protocol.events import (
     SessionResetEvent,
     SessionStatusChangeEvent,
     TerminalOutputEvent,
+    TerminalUpdateEvent,
+    ToolCallContentChunkEvent,
     ToolCallEvent,
     ToolCallUpdateEvent,
     UnknownEvent,
@@ -57,7 +63,11 @@ from quarterdeck.protocol.state import (
     initial_state,
 )
 from quarterdeck.protocol.terminal_output import TailBuffer
-from quarterdeck.protocol.tool_calls import documented_announcement, documented_update
+from quarterdeck.protocol.tool_calls import (
+    documented_announcement,
+    documented_chunk,
+    documented_update,
+)
 
 TERMINAL_OUTPUT_LIMIT: Final = 1024 * 1024
 """Bytes kept of one terminal's output, the newest."""
@@ -65,12 +75,26 @@ TERMINAL_OUTPUT_LIMIT: Final = 1024 * 1024
 RESOLVED_PERMISSIONS_LIMIT: Final = 100
 """Resolved permission requests kept, the newest."""
 
+TERMINAL_FACTS: Final = ("exit", "command", "cwd", "size", "cancellable")
+
+PLANS_LIMIT: Final = 100
+"""Plans kept by their ids, those that changed last."""
+
 _ConfigEvent: TypeAlias = (
     AvailableCommandsUpdateEvent
     | ConfigOptionsUpdateEvent
     | CurrentModeUpdateEvent
     | SessionConfigInitEvent
 )
+_WorkEvent: TypeAlias = (
+    ForegroundEvent
+    | MessageUpdateEvent
+    | PlanRemovedEvent
+    | PlanUpdateEvent
+    | TerminalUpdateEvent
+    | ToolCallContentChunkEvent
+)
+"""What only agents with ACP 2 report."""
 _ProgressEvent: TypeAlias = (
     PlanEvent
     | PromptFinishedEvent
@@ -83,8 +107,9 @@ _ProgressEvent: TypeAlias = (
 def reduce(state: SessionState, event: Event) -> SessionState:
     """Return the state after `event`, or the same object if the event does not affect states.
 
-    Those events are `unrecognized-update`, all host events, events of unknown types, and a
-    `tool-call-update` of an unknown call.
+    Those events are `unrecognized-update`, all host events, events of unknown types, an update or
+    content chunk of an unknown tool call, a `message-update` without content, and the removal of an
+    unknown plan.
     """
     known: AnyEvent = event  # type: ignore[assignment]  # as `any_event`, without a call
     match known:  # the frequent ones first: each case costs 40 ns
@@ -116,7 +141,8 @@ def _with_rare_event(
     | PermissionRequestResolvedEvent
     | ApprovalMismatchEvent
     | SessionResetEvent
-    | UnrecognizedUpdateEvent,
+    | UnrecognizedUpdateEvent
+    | _WorkEvent,
 ) -> SessionState:
     match event:
         case (
@@ -142,8 +168,88 @@ def _with_rare_event(
             | SessionConfigInitEvent()
         ):
             return _with_config(state, event)
+        case (
+            ForegroundEvent()
+            | MessageUpdateEvent()
+            | PlanRemovedEvent()
+            | PlanUpdateEvent()
+            | TerminalUpdateEvent()
+            | ToolCallContentChunkEvent()
+        ):
+            return _with_work(state, event)
         case _:
             assert_never(event)
+
+
+def _with_work(state: SessionState, event: _WorkEvent) -> SessionState:
+    payload: Any = event.payload
+    match event:
+        case ToolCallContentChunkEvent():
+            return _with_tool_call_content(state, payload)
+        case TerminalUpdateEvent():
+            return _with_terminal_update(state, payload)
+        case MessageUpdateEvent():
+            return _with_message(state, event)
+        case ForegroundEvent():
+            return replace(state, foreground=payload)
+        case PlanUpdateEvent():
+            plans = {} if state.plans is UNSET else dict(state.plans)
+            key = _text(payload.get("planId"))
+            plans.pop(key, None)  # the one that changed last is the last
+            plans[key] = payload
+            if len(plans) > PLANS_LIMIT:
+                del plans[next(iter(plans))]
+            return replace(state, plans=plans)
+        case PlanRemovedEvent():
+            key = _text(payload.get("planId"))
+            if state.plans is UNSET or key not in state.plans:
+                return state
+            return replace(state, plans={k: v for k, v in state.plans.items() if k != key})
+        case _:
+            assert_never(event)
+
+
+def _with_message(state: SessionState, event: MessageUpdateEvent) -> SessionState:
+    """Replace the content of a message, or start one; one without an id cannot be named."""
+    payload: Any = event.payload
+    kind, message_id, content = (payload.get(name) for name in ("kind", "messageId", "content"))
+    if content is None or message_id is None:
+        return state
+    messages, key = state.messages, _message_key(kind, message_id)
+    position, blocks = messages.position(key), Blocks.of(_elements(content))
+    if position < 0:
+        message = SessionMessage(kind, message_id, blocks, event.seq)
+        return replace(state, messages=messages.appended(key, message))
+    message = SessionMessage(kind, message_id, blocks, messages.at(position).seq)
+    return replace(state, messages=messages.replaced(position, message))
+
+
+def _with_tool_call_content(state: SessionState, payload: Any) -> SessionState:
+    position = state.tool_calls.position(_text(payload.get("toolCallId")))
+    if position < 0:
+        return state
+    call = documented_chunk(state.tool_calls.at(position), payload)
+    return replace(state, tool_calls=state.tool_calls.replaced(position, call))
+
+
+def _with_terminal_update(state: SessionState, payload: Any) -> SessionState:
+    """Change what the update names; null removes it."""
+    key = _text(payload.get("terminalId"))
+    position = state.terminals.position(key)
+    old = TerminalOutputState(TailBuffer.empty()) if position < 0 else state.terminals.at(position)
+    changes: dict[str, Any] = {
+        name: UNSET if payload[name] is None else payload[name]
+        for name in TERMINAL_FACTS
+        if name in payload
+    }
+    if "output" in payload:
+        output = payload["output"] if isinstance(payload["output"], dict) else {}
+        text, is_cut = output.get("text"), bool(output.get("truncated"))
+        piece = "" if text is None else _text(text)
+        buffer, was_cut = TailBuffer.empty().extended(piece, TERMINAL_OUTPUT_LIMIT)
+        changes |= {"buffer": buffer, "truncated": is_cut or was_cut}
+    terminal = replace(old, **changes)
+    return replace(state, terminals=state.terminals.with_entry(key, terminal))
 
 
 def _with_chunk(
@@ -213,6 +319,10 @@ def _with_terminal_output(state: SessionState, event: TerminalOutputEvent) -> Se
         buffer,
         old.truncated or was_cut or bool(payload.get("truncated")),
         old.exit if end is None else end,
+        old.command,
+        old.cwd,
+        old.size,
+        old.cancellable,
     )
     return replace(state, terminals=state.terminals.with_entry(key, terminal))
 

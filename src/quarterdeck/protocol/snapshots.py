@@ -39,14 +39,20 @@ class _Shape(Struct, frozen=True, rename="camel"):
 
 
 class AgentDefinition(_Shape, frozen=True, omit_defaults=True):
-    """How to start an agent."""
+    """How to start an agent: by a command, or at the `url` where it runs."""
 
     id: str
-    command: str
+    command: str = ""
     args: tuple[str, ...] = ()
     env: Mapping[str, str] | None = None
     cwd: str | None = None
     meta: Mapping[str, Any] | None = None
+    url: str | None = None
+    """http and https: Streamable HTTP; ws and wss: a WebSocket."""
+    headers: Mapping[str, str] | None = None
+    """Sent to the `url`; never published, as `env` is not."""
+    protocol: Literal["auto", 1, 2] | None = None
+    """The version of ACP to speak with it; None is 1."""
 
 
 class SessionConfigValue(_Shape, frozen=True, kw_only=True):
@@ -110,6 +116,8 @@ class SessionSnapshotWire(_Shape, frozen=True, kw_only=True):
     agent_definition_id: str | UnsetType = UNSET
     title: str | UnsetType | None = UNSET
     updated_at: str | UnsetType | None = UNSET
+    parent_session_id: str | UnsetType = UNSET
+    """The session whose sub-agent this is."""
 
 
 CreateSessionResult = SessionSnapshotWire

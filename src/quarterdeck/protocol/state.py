@@ -2,7 +2,8 @@
 
 Absent values are None, and `null` in JSON, so that states are comparable field by field. The
 exceptions stay absent (`UNSET`): a tool call's raw input, raw output and extensions, a terminal's
-exit and a permission's outcome, where null is a value that an agent or a person can give.
+exit and a permission's outcome, where null is a value that an agent or a person can give; and what
+only agents with ACP 2 report: the facts of their terminals, `foreground` and `plans`.
 
 States are immutable and share what did not change, and the JSON of the events they come from;
 `persistent` and `terminal_output` explain how. They can be compared, but have no hash, because they
@@ -11,6 +12,7 @@ hold JSON objects. `to_json` writes them; msgspec alone would write their inner 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, field
@@ -32,12 +34,15 @@ from quarterdeck.protocol.acp_types import (
 )
 from quarterdeck.protocol.payloads import (
     AcpEventExtensions,
+    ForegroundPayload,
     MessageKind,
     PermissionResolution,
     PlanPayload,
+    PlanUpdatePayload,
     PromptErrorState,
     SessionStatus,
     TerminalExit,
+    TerminalSize,
     ToolCallUpdatePayload,
 )
 from quarterdeck.protocol.persistent import Blocks, KeyedSequence, OrderedMap
@@ -58,7 +63,8 @@ class ToolCallState(Struct, frozen=True, kw_only=True, gc=False, rename="camel")
     title: str
     kind: ToolKind | None
     status: ToolCallStatus | None
-    content: tuple[ToolCallContent, ...]
+    content: Sequence[ToolCallContent]
+    """A tuple; once an element was appended, `Blocks`."""
     locations: tuple[ToolCallLocation, ...]
     raw_input: Any = UNSET
     raw_output: Any = UNSET
@@ -70,6 +76,10 @@ class TerminalOutputState(Struct, frozen=True, gc=False, rename="camel"):
     buffer: TailBuffer = field(name="output")
     truncated: bool = False
     exit: TerminalExit | UnsetType = UNSET
+    command: str | UnsetType = UNSET
+    cwd: str | UnsetType = UNSET
+    size: TerminalSize | UnsetType = UNSET
+    cancellable: bool | UnsetType = UNSET
 
     @property
     def output(self) -> str:
@@ -123,6 +133,10 @@ class SessionState(Struct, frozen=True, kw_only=True, gc=False, rename="camel"):
     pending_permission_requests: tuple[PendingPermissionRequest, ...] = ()
     terminals: OrderedMap[TerminalOutputState]
     resolved_permission_requests: tuple[ResolvedPermissionRequest, ...] = ()
+    foreground: ForegroundPayload | UnsetType = UNSET
+    """What the agent reported last about its work; absent for agents that do not report it."""
+    plans: Mapping[str, PlanUpdatePayload] | UnsetType = UNSET
+    """Plans by their ids; absent for agents that have one plan."""
 
 
 def initial_state(session_id: str) -> SessionState:

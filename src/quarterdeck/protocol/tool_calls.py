@@ -34,7 +34,7 @@ differ in logs that other programs wrote, and between a message and the update a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from msgspec import UNSET, Struct
@@ -42,9 +42,10 @@ from msgspec.structs import replace
 
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol.payloads import AcpEventExtensions
+from quarterdeck.protocol.persistent import Blocks
 from quarterdeck.protocol.state import ToolCallState
 
-FINAL_STATUSES: Final = frozenset({"completed", "failed"})
+FINAL_STATUSES: Final = frozenset({"completed", "failed", "cancelled"})
 _NOT_REPEATED: Final[tuple[Any, ...]] = (None, [], {})
 _TEXTS: Final = frozenset({"title", "kind", "status"})
 _LISTS: Final = frozenset({"content", "locations"})
@@ -72,8 +73,8 @@ class ToolCallFacts(Struct, frozen=True, gc=False):
     """What the agent sent, known or not."""
     is_final: bool = False
     """Whether the agent has ended the call; False for a call that only we have ended."""
-    content: tuple[Any, ...] = ()
-    """As sent: elements need not be objects."""
+    content: Sequence[Any] = ()
+    """As sent: elements need not be objects. A tuple; once an element was appended, `Blocks`."""
     locations: tuple[Any, ...] = ()
     raw_input: Any = None
     raw_output: Any = None
@@ -183,6 +184,13 @@ def updated(facts: ToolCallFacts, payload: Mapping[str, Any]) -> ToolCallFacts:
     )
 
 
+def extended(facts: ToolCallFacts, payload: Mapping[str, Any]) -> ToolCallFacts:
+    """Return the facts after one more element of the content."""
+    content, element = facts.content, payload.get("content")
+    blocks = content if isinstance(content, Blocks) else Blocks.of(content)
+    return replace(facts, content=blocks.appended(element))
+
+
 def requested(
     facts: ToolCallFacts | None, tool_call: Mapping[str, Any], turn: int
 ) -> ToolCallFacts:
@@ -197,6 +205,12 @@ def requested(
 def ended_by_us(facts: ToolCallFacts) -> ToolCallFacts:
     """Return the facts of a call that its agent left open; the agent may still change the end."""
     return replace(facts, status="failed", is_final=False)
+
+
+def is_closed_by_host(extensions: AcpEventExtensions | None) -> bool:
+    """Return whether an update is the host's, for a call that the agent left open in its turn."""
+    ours = None if extensions is None else extensions.get("quarterdeck")
+    return isinstance(ours, Mapping) and "closed" in ours
 
 
 def is_regular(payload: Mapping[str, Any]) -> bool:
@@ -294,6 +308,13 @@ def documented_update(
     )
 
 
+def documented_chunk(call: ToolCallState, payload: Any) -> ToolCallState:
+    """Return the state of a call after one more element of its content."""
+    content, element = call.content, payload.get("content")
+    blocks = content if isinstance(content, Blocks) else Blocks.of(content)
+    return replace(call, content=blocks.appended(element))
+
+
 def corrections(
     documented: ToolCallState, known: ToolCallFacts, named: Container[str] = KNOWN
 ) -> dict[str, Any]:
@@ -309,7 +330,7 @@ def corrections(
         value, shown = getattr(known, rule.attribute), getattr(documented, rule.attribute)
         if value is shown or value is None or value == "" or _is_same(value, shown):
             continue
-        fields[rule.field] = list(value) if isinstance(value, tuple) else value
+        fields[rule.field] = list(value) if isinstance(value, tuple | Blocks) else value
     return fields
 
 

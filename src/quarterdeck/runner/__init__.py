@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from quarterdeck.runner.options import Retention, RunnerOptions
     from quarterdeck.runner.permissions.card import PermissionCard
     from quarterdeck.runner.permissions.decision_index import MOST_REASON, RecordedDecision
+    from quarterdeck.runner.prompts.state import is_prompt_state, is_settled
     from quarterdeck.runner.prompts.store import (
         META_SCOPE,
         PromptEntry,
@@ -80,6 +81,8 @@ _MODULES = {
     "can_load": "sessions.manager",
     "can_resume": "sessions.manager",
     "check_absolute": "workspaces",
+    "is_prompt_state": "prompts.state",
+    "is_settled": "prompts.state",
     "not_found": "actor",
     "permitted_blocks": "prompts.store",
     "relative_folder": "workspaces",
@@ -119,6 +122,8 @@ __all__ = [
     "can_load",
     "can_resume",
     "check_absolute",
+    "is_prompt_state",
+    "is_settled",
     "not_found",
     "permitted_blocks",
     "relative_folder",

@@ -15,15 +15,17 @@ from typing import Any, Final
 from quarterdeck.agents import KnownAgents
 from quarterdeck.errors import DatabaseFailed, RequestRejected
 from quarterdeck.host import Host, resolve_agent_definition
+from quarterdeck.http.remote_agent import shown_url
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.protocol import AgentDefinition
 from quarterdeck.runner.actor import not_found
 from quarterdeck.runner.schema import now
 from quarterdeck.storage.database import Database
 
+_NAMES: Final = ("envNames", "headerNames")
 logger = logging.getLogger(__name__)
 
-_FACTS: Final = ("command", "args", "cwd", "envNames")
+_FACTS: Final = ("command", "args", "cwd", "envNames", "url", "headerNames")
 
 
 class DefinitionStore:
@@ -84,21 +86,22 @@ class Definitions:
         stored = self._stored.get(name)
         if stored is None or stored.get("isKnown"):  # then it was taken out of the configuration
             raise not_found(f"agent named {name!r}", "check its name in the list of known agents")
-        if stored["envNames"]:
-            names = ", ".join(stored["envNames"])
+        secret = _secret_names(stored)
+        if secret:
+            names = ", ".join(secret)
             message = (
                 f"agent {name!r} was started with {names}, whose values are not stored; "
                 "add it to hub.toml, or start it again with them"
             )
             raise RequestRejected("not-startable", message)
         return resolve_agent_definition(
-            {key: value for key, value in stored.items() if key != "envNames"}
+            {key: value for key, value in stored.items() if key not in _NAMES and value is not None}
         )
 
     def can_start(self, name: str) -> bool:
         """Whether `get` has an answer."""
         stored = self._stored.get(name)
-        is_whole = stored is not None and not stored["envNames"] and not stored.get("isKnown")
+        is_whole = stored is not None and not _secret_names(stored) and not stored.get("isKnown")
         return name in self._known or is_whole
 
     async def keep(self, definition: AgentDefinition) -> None:
@@ -129,7 +132,7 @@ class Definitions:
     def _report_change(self, kept: Mapping[str, Any]) -> None:
         """Report that a name now means another program: its sessions continue with that."""
         before = self._stored.get(kept["id"])
-        if before is None or all(before[each] == kept[each] for each in _FACTS):
+        if before is None or _facts(before) == _facts(kept):
             return
         self._host.diagnose(
             "warn",
@@ -148,12 +151,23 @@ def _kept(definition: AgentDefinition) -> dict[str, Any]:
         "args": list(definition.args),
         "cwd": definition.cwd,
         "envNames": sorted(definition.env or ()),
+        "url": definition.url,
+        "headerNames": sorted(definition.headers or ()),
     }
 
 
 def _facts(kept: Mapping[str, Any]) -> dict[str, Any]:
-    return {each: kept[each] for each in _FACTS}
+    """Return what is compared; a definition of an older version has no url."""
+    facts = {each: kept.get(each) or None for each in _FACTS}
+    return {**facts, "url": shown_url(kept["url"])} if facts["url"] else facts
+
+
+def _secret_names(stored: Mapping[str, Any]) -> list[str]:
+    """Return the names of variables and headers whose values are not stored."""
+    return [name for key in _NAMES for name in stored.get(key) or ()]
 
 
 def _line(kept: Mapping[str, Any]) -> str:
+    if kept.get("url"):
+        return shown_url(kept["url"])
     return shlex.join((kept["command"], *kept["args"]))

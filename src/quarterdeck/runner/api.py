@@ -41,7 +41,7 @@ from quarterdeck.protocol import (
 )
 from quarterdeck.runner.actor import PROGRAM, Actor
 from quarterdeck.runner.options import RunnerOptions
-from quarterdeck.runner.permissions.card import PermissionCard
+from quarterdeck.runner.permissions.card import PermissionCard, inspection_of
 from quarterdeck.runner.permissions.decision_index import RecordedDecision
 from quarterdeck.runner.prompts.store import PromptEntry, PromptMode
 from quarterdeck.runner.sessions.catalogue import SessionOverview, SessionTitle
@@ -152,9 +152,10 @@ class PermissionView(Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, request: PermissionRequest) -> Self:
         """Return a pending request as plain data."""
+        inspected = inspection_of(request)
         return cls(
             request=request.snapshot(),
-            card=None if request.hook_data is None else request.hook_data.card,
+            card=None if inspected is None else inspected.card,
             derived=None if request.derived is None else dict(request.derived),
         )
 
@@ -397,6 +398,14 @@ class RunnerApi(Protocol):
 
     async def cancel_turn(self, session_id: str, *, by: Actor = PROGRAM) -> None:
         """Cancel the running turn of a session; queued prompts stay."""
+
+    async def end_agent(self, session_id: str, *, by: Actor = PROGRAM) -> SessionOverview:
+        """End the agent of a session that does not respond; it is restarted, queued prompts run.
+
+        Raises:
+            RequestRejected: if there is no such session.
+            AcpError: `acpjs/agent-exited` if its agent is not running.
+        """
 
     async def set_mode(self, session_id: str, mode_id: str, *, by: Actor = PROGRAM) -> None: ...
 

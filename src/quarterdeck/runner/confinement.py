@@ -19,13 +19,16 @@ from typing import Any, Final
 from msgspec import structs
 
 from quarterdeck.agents import AgentSettings, KnownAgent, KnownAgents, SandboxSettings
+from quarterdeck.errors import ConfinementUnavailable
 from quarterdeck.machine import (
+    UNCONFINED,
     ConfinedStart,
     Confinement,
     ConfinementStatus,
     HiddenFolders,
     WorkspaceSandbox,
 )
+from quarterdeck.machine.outside_services import create_private_folders
 from quarterdeck.protocol import AgentDefinition, SessionSnapshotWire
 from quarterdeck.runner.options import RunnerOptions
 
@@ -52,6 +55,10 @@ class AgentConfinement:
     def hidden(self) -> HiddenFolders:
         return self._base.hidden
 
+    @property
+    def read_only(self) -> HiddenFolders:
+        return self._base.read_only
+
     def configure(self, options: RunnerOptions) -> None:
         """Use other settings for processes that start later."""
         self._base.mode = options.confine
@@ -62,6 +69,7 @@ class AgentConfinement:
 
     def create_folders(self) -> None:
         """Create hidden folders that do not exist: an agent must not be the one who does."""
+        create_private_folders()
         for path in map(Path, self.hidden.paths):
             if not path.suffix and not path.exists():
                 try:
@@ -85,6 +93,9 @@ class AgentConfinement:
 
     def workspace(self, name: str | None, cwd: str) -> str | None:
         """Return the workspace that an agent must be started for; None if it is not sandboxed."""
+        return None if self._agent(name).url is not None else self._sandboxed(name, cwd)
+
+    def _sandboxed(self, name: str | None, cwd: str) -> str | None:
         folder = str(Path(cwd).resolve())
         is_sandboxed = self._agent(name).sandbox != "off" or self._project(folder) is not None
         return folder if is_sandboxed else None
@@ -112,6 +123,10 @@ class AgentConfinement:
         Raises:
             ConfinementUnavailable: if it must be confined and cannot.
         """
+        if definition.url is not None:
+            if (self._own_mode(definition.id) or self._base.mode) == "require":
+                raise ConfinementUnavailable(f"agent {definition.id!r} is at {REMOTE_REQUIRED}")
+            return UNCONFINED
         sandbox = self._sandbox(definition.id, _workspace_of(definition))
         return self._base.start(self._own_mode(definition.id), sandbox)
 
@@ -122,17 +137,21 @@ class AgentConfinement:
             given if isinstance(given, str) else None,
             "/" if session is None else session.cwd,
         )
-        sandbox = self._sandbox(name, self.workspace(name, cwd))
+        sandbox = self._sandbox(name, self._sandboxed(name, cwd))
         return self._base.start(self._own_mode(name), sandbox)
 
     def status(self, name: str | None, workspace: str | None = None) -> ConfinementStatus:
         """Return what is enforced for an agent."""
+        if self._agent(name).url is not None:
+            return REMOTE
         return self._base.status(self._own_mode(name), self._sandbox(name, workspace))
 
     def status_of(self, definition: AgentDefinition | None) -> ConfinementStatus | None:
         """Return what is enforced for a process; None for none."""
         if definition is None:
             return None
+        if definition.url is not None:
+            return REMOTE
         return self.status(definition.id, _workspace_of(definition))
 
     def known_agents(self) -> list[KnownAgent]:
@@ -177,6 +196,15 @@ class AgentConfinement:
         )
 
 
+REMOTE_REQUIRED: Final = "a URL, where nothing here can confine it, and confine is require"
+REMOTE: Final = ConfinementStatus(
+    status="advisory",
+    how="",
+    reason="it is not on this machine: it runs at a URL, where nothing here can confine it; run it"
+    " there with an account of its own",
+    limits=("what it does here goes through the hub: files of its sessions, and terminals",),
+)
+"""The status of an agent at a URL."""
 DEFAULT: Final = "all agents"
 """Stands for every agent without settings of its own."""
 

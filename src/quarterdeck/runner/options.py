@@ -36,6 +36,8 @@ class RunnerOptions:
     """Whether the log also survives a power cut, at the cost of an fsync per commit."""
     idle_agent_minutes: float = 0.0
     """After which an idle agent is stopped until it is needed; 0 keeps it running."""
+    response_seconds: float = 30.0
+    """After which an agent that neither ends a cancelled turn nor reads its input is reported."""
     retention: Retention = field(default_factory=Retention)
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)
     """Where agents are found (PATH), and which variables they can inherit."""

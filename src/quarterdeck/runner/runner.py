@@ -28,15 +28,17 @@ from types import TracebackType
 from typing import Final, Self
 
 import anyio
+from msgspec import UNSET
 
 from quarterdeck.agents import KnownAgent, KnownAgents
-from quarterdeck.errors import RequestRejected
+from quarterdeck.errors import AcpError, RequestRejected
 from quarterdeck.host import Host, HostEndpoint, HostOptions
-from quarterdeck.machine import ConfinementStatus
+from quarterdeck.machine import ConfinementStatus, DefaultFsHandler
 from quarterdeck.machine.private_files import locked_home
 from quarterdeck.machine.terminals import DefaultTerminalHandler
 from quarterdeck.policy import Policy
 from quarterdeck.protocol import (
+    ERROR_CODES,
     AgentSnapshotWire,
     Event,
     HostElicitationSnapshot,
@@ -192,6 +194,9 @@ class Runner:
                 ),
             ),
             hidden=self.confinement.hidden.paths,
+            fs=DefaultFsHandler(
+                hidden=self.confinement.hidden, read_only=self.confinement.read_only
+            ),
             confine=self.confinement.start,
             check_workspace=self.confinement.refusal,
             inherit=environment.of,
@@ -199,6 +204,7 @@ class Runner:
             restart="on-crash",
             restart_limit=5,
             kill_timeout_ms=KILL_MS,
+            response_timeout_ms=self.options.response_seconds * 1000,
             on_permission=self.inbox.examine,
             find_decision=self._refusals.decided,
         )
@@ -424,6 +430,15 @@ class Runner:
         _log("cancel_turn", by)
         await self.host.send_cancel(session_id)
         await stored_or_failing(self.host, self.host.settled)  # a full disk holds back no cancel
+
+    async def end_agent(self, session_id: str, *, by: Actor = PROGRAM) -> SessionOverview:
+        _log("end_agent", by)
+        agent_id = self.catalogue.get(session_id).agent_id
+        if agent_id is UNSET:
+            message = f"session {session_id} has no running agent; send a prompt to start it"
+            raise AcpError(ERROR_CODES["agent_exited"], message)
+        await self.host.end_agent(agent_id)
+        return self.catalogue.get(session_id)
 
     async def set_mode(self, session_id: str, mode_id: str, *, by: Actor = PROGRAM) -> None:
         _log("set_mode", by)

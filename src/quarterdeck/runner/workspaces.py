@@ -254,7 +254,7 @@ async def _listed_by_git(root: str, confine: Callable[[], ConfinedStart]) -> lis
     try:
         start = await anyio.to_thread.run_sync(confine)
         process = await anyio.open_process(
-            guarded_command(command, env=env, start=start) if start != UNCONFINED else command,
+            guarded_command(command, env=env, start=start),
             stdin=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env=guarded_env(env, start),

@@ -1,6 +1,7 @@
 """Logs: every event of every session, numbered, stored before it is published."""
 
 from quarterdeck.storage.contract import (
+    MOST_PAGE_BYTES,
     CompactedFile,
     ImmediateStorage,
     Lifecycle,
@@ -14,6 +15,7 @@ from quarterdeck.storage.memory import MemoryStorage
 from quarterdeck.storage.sqlite import SqliteStorage
 
 __all__ = [
+    "MOST_PAGE_BYTES",
     "CheckedStorage",
     "CompactedFile",
     "Damage",

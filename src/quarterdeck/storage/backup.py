@@ -265,7 +265,7 @@ def restore_backup(source: Path, home: Path) -> tuple[Path | None, Manifest]:
         StartRefused: if a hub uses the folder.
     """
     if not source.is_file():
-        raise CommandFailed(f"there is no file {source}; pass a file of quarterdeck backup")
+        raise CommandFailed(f"there is no file {source}; pass a file that quarterdeck backup wrote")
     staged = home.with_name(f"{home.name}.restoring")
     home.parent.mkdir(parents=True, exist_ok=True)
     with _scratch(staged):
@@ -291,7 +291,7 @@ def _aside(home: Path) -> Path:
         aside = home.with_name(f"{home.name}.before-{stamp}" + (f"-{number}" if number else ""))
         if not aside.exists():
             return aside
-    raise CommandFailed(f"there are too many old folders beside {home}; remove some")
+    raise CommandFailed(f"there are too many old folders next to {home}; remove some")
 
 
 def _exchange(staged: Path, home: Path, aside: Path) -> None:

@@ -23,6 +23,9 @@ from quarterdeck.jsontext import decode_json, encode_json
 logger = logging.getLogger(__name__)
 
 Lifecycle: TypeAlias = Literal["open", "closed", "deleted"]
+MOST_PAGE_BYTES: Final = 32 << 20
+"""A page that has so many ends there, whatever its limit: large events must not fill the memory.
+Ordinary pages are far below it."""
 
 
 class SessionMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -36,6 +39,8 @@ class SessionMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     title: str | UnsetType | None = UNSET
     updated_at: str | UnsetType | None = UNSET
     lifecycle: Lifecycle = "open"
+    parent_session_id: str | None = None
+    """The session whose sub-agent this is."""
     last_seq: int = 0
     """The seq of the last stored event. Set by storages on reading, ignored on writing."""
 
@@ -152,7 +157,10 @@ class Storage(Protocol):
         ...
 
     async def read(self, session_id: str, after: int, limit: int) -> list[bytes]:
-        """Return the first `limit` events with a seq above `after`, in order, as stored."""
+        """Return the first `limit` events with a seq above `after`, in order, as stored.
+
+        Fewer, if they are large: a page that has `MOST_PAGE_BYTES` or more ends there.
+        """
         ...
 
     def read_now(self, session_id: str, after: int, limit: int) -> list[bytes]:

@@ -25,7 +25,15 @@ from msgspec import UNSET
 from quarterdeck.errors import JsonInvalid, LogDamaged, LogGap, StorageFailed, StorageRefused
 from quarterdeck.jsontext import decode_json
 from quarterdeck.storage.checksums import new_epoch
-from quarterdeck.storage.contract import Batch, Group, SessionMeta, Stored, encode_meta, listed_meta
+from quarterdeck.storage.contract import (
+    MOST_PAGE_BYTES,
+    Batch,
+    Group,
+    SessionMeta,
+    Stored,
+    encode_meta,
+    listed_meta,
+)
 from quarterdeck.storage.damage import Damage, LogEpoch
 from quarterdeck.storage.group_commit import ThreadedStorage
 from quarterdeck.storage.jsonl_index import EventLine, Index, Line, read_line
@@ -110,6 +118,7 @@ class _JsonlLog:
 
     def read(self, session_id: str, after: int, limit: int) -> list[bytes]:
         page: list[bytes] = []
+        size = 0
         with self._swap, self._failures():
             session = self._index.sessions.get(session_id)
             if session is None:
@@ -120,11 +129,12 @@ class _JsonlLog:
             after = max(after, session.freed_seq)
             for run in session.runs_after(after):
                 for line in os.pread(self._file, run.end - run.start, run.start).split(b"\n"):
-                    if len(page) >= limit:
+                    if len(page) >= limit or size >= MOST_PAGE_BYTES:
                         return page
                     event = read_line(line)
                     if _is_next(event, session_id, after):
                         page.append(line)
+                        size += len(line)
                         after = event.seq
         return page
 

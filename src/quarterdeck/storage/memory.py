@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import msgspec
 
 from quarterdeck.errors import StorageFailed
 from quarterdeck.storage.checksums import new_epoch
-from quarterdeck.storage.contract import Group, SessionMeta, Stored
+from quarterdeck.storage.contract import MOST_PAGE_BYTES, Group, SessionMeta, Stored
 from quarterdeck.storage.damage import Damage, LogEpoch
 
 
@@ -74,7 +75,10 @@ class MemoryStorage:
             return []
         # There are no gaps, so the seq is the position.
         start = max(after - session.freed_seq, 0)
-        return session.events[start : start + limit]
+        page = session.events[start : start + limit]
+        sizes = accumulate(map(len, page))
+        end = next((count for count, size in enumerate(sizes, 1) if size >= MOST_PAGE_BYTES), limit)
+        return page[:end]
 
     async def sessions(self) -> list[SessionMeta]:
         self._check_open()

@@ -19,7 +19,7 @@ from quarterdeck.storage.checksums import (
     record_checksum,
     run_checksum,
 )
-from quarterdeck.storage.contract import Run, SessionMeta, listed_meta
+from quarterdeck.storage.contract import MOST_PAGE_BYTES, Run, SessionMeta, listed_meta
 from quarterdeck.storage.damage import Damage
 from quarterdeck.storage.mark import MOST_SLOTS, Slot
 from quarterdeck.storage.sqlite_schema import column_of, session_of
@@ -170,7 +170,7 @@ class PageReader:
         return self.events[:limit]
 
     def _read(self, rows: Iterable[Sequence[Any]], limit: int) -> None:
-        events, name = self.events, self._head.name
+        events, name, size = self.events, self._head.name, 0
         for row in rows:
             _id, last_seq, count, data, checksum = row
             if (  # the usual case, without a call: rows of single events are many
@@ -187,7 +187,8 @@ class PageReader:
                 last_seq, run = self._checked(row)
                 events += run[max(0, self._after - (last_seq - len(run))) :]
             self.reached = last_seq
-            if len(events) >= limit:
+            size += len(data)
+            if len(events) >= limit or size >= MOST_PAGE_BYTES:
                 return
         if self.reached < self._head.last_seq:
             raise BadRun(self.reached + 1, self._head.last_seq, "they are missing")

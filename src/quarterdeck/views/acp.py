@@ -11,6 +11,7 @@ within a few times the length of the output.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, assert_never
@@ -24,10 +25,14 @@ from quarterdeck.protocol import (
     ConfigOptionsUpdateEvent,
     CurrentModeUpdateEvent,
     Event,
+    ForegroundEvent,
     HostEvent,
+    MessageUpdateEvent,
     PermissionRequestCreatedEvent,
     PermissionRequestResolvedEvent,
     PlanEvent,
+    PlanRemovedEvent,
+    PlanUpdateEvent,
     PromptFinishedEvent,
     SessionConfigInitEvent,
     SessionInfoUpdateEvent,
@@ -35,6 +40,8 @@ from quarterdeck.protocol import (
     SessionState,
     SessionStatusChangeEvent,
     TerminalOutputEvent,
+    TerminalUpdateEvent,
+    ToolCallContentChunkEvent,
     ToolCallEvent,
     ToolCallUpdateEvent,
     UnknownEvent,
@@ -46,9 +53,13 @@ from quarterdeck.protocol import (
     to_json,
     truncate_utf8_tail,
 )
+from quarterdeck.protocol.config_options import mode_ids, modes_of
+from quarterdeck.protocol.tool_calls import FINAL_STATUSES
 
-MODE: Final = "mode"
-"""The category of the config option that replaces ACP's modes."""
+_NEWER_STATUSES: Final = {"cancelled": "failed", "paused": "in_progress"}
+"""Statuses of tool calls that ACP 1 does not have; editors check its closed list."""
+ACP2: Final = "acp2"
+"""The key in `extensions` of what the types of ACP 1 cannot say."""
 
 
 def session_updates(event: Event) -> Iterator[dict[str, Any]]:
@@ -72,6 +83,12 @@ def session_updates(event: Event) -> Iterator[dict[str, Any]]:
             | UnrecognizedUpdateEvent()
         ):
             yield from _update(known)
+        case MessageUpdateEvent():
+            yield from _replacement(known)
+        case PlanUpdateEvent():
+            yield from _other_plan(known.payload)
+        case TerminalOutputEvent() | TerminalUpdateEvent() | ToolCallContentChunkEvent():
+            pass  # `AcpTerminals` shows them
         case (
             PromptFinishedEvent()
             | SessionStatusChangeEvent()
@@ -79,7 +96,8 @@ def session_updates(event: Event) -> Iterator[dict[str, Any]]:
             | PermissionRequestCreatedEvent()
             | PermissionRequestResolvedEvent()
             | ApprovalMismatchEvent()
-            | TerminalOutputEvent()
+            | ForegroundEvent()
+            | PlanRemovedEvent()  # a `plan` follows if it was shown
             | HostEvent()
             | UnknownEvent()
         ):
@@ -90,13 +108,45 @@ def session_updates(event: Event) -> Iterator[dict[str, Any]]:
 
 def _update(event: Event) -> Iterator[dict[str, Any]]:
     update = denormalize_session_update(event)
+    if event.extensions is not None and ACP2 in event.extensions and update is not None:
+        update.pop(ACP2, None)  # what only ACP 2 can say
+    if update is not None and update.get("status") in _NEWER_STATUSES:
+        meta = update.get("_meta")
+        note = {"quarterdeck": {"status": update["status"]}}
+        update["_meta"] = {**(meta if isinstance(meta, dict) else {}), **note}
+        update["status"] = _NEWER_STATUSES[update["status"]]
     if update is None or update.get("sessionUpdate") == ELICITATION_UPDATED:
         return  # an elicitation is a request of its own
     ours = update.pop("quarterdeck", None)
     if ours is not None:
         meta = update.get("_meta")
-        update["_meta"] = {**(meta if isinstance(meta, dict) else {}), "quarterdeck": ours}
+        table = meta if isinstance(meta, dict) else {}
+        update["_meta"] = {**table, "quarterdeck": {**table.get("quarterdeck", {}), **ours}}
     yield update
+
+
+def _replacement(event: MessageUpdateEvent) -> Iterator[dict[str, Any]]:
+    """Yield the new content of a message as a message of its own: ACP 1 cannot replace one."""
+    payload: Any = event.payload
+    name = {"user": "user_message_chunk", "thought": "agent_thought_chunk"}.get(
+        str(payload.get("kind")), "agent_message_chunk"
+    )
+    content = payload.get("content")
+    for block in content if isinstance(content, list) else ():
+        yield {
+            "sessionUpdate": name,
+            "messageId": f"{payload.get('messageId')}~{event.seq}",
+            "content": block,
+            "_meta": {"quarterdeck": {"replaces": payload.get("messageId")}},
+        }
+
+
+def _other_plan(payload: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a plan that is not a list as a plan of one entry; lists have a `plan` as well."""
+    words = payload.get("content") or payload.get("uri")
+    if payload.get("type") != "items" and isinstance(words, str):
+        entry = {"content": words, "priority": "medium", "status": "in_progress"}
+        yield {"sessionUpdate": "plan", "entries": [entry]}
 
 
 def commands_update(commands: Sequence[Any]) -> dict[str, Any]:
@@ -128,50 +178,19 @@ def session_settings(state: SessionState) -> dict[str, Any]:
     plain = to_json(state)
     if plain["configOptions"]:
         settings["configOptions"] = plain["configOptions"]
-    modes = plain["modes"] or modes_of(plain["configOptions"])
+    modes = plain["modes"]
+    if not mode_ids(modes):  # a log of an agent that never listed them
+        modes = modes_of(plain["configOptions"])
     if modes:
         settings["modes"] = modes
     return settings
 
 
-def mode_option(options: Sequence[Any]) -> Mapping[str, Any] | None:
-    """Return the config option that replaces the modes."""
-    for option in options:
-        if isinstance(option, Mapping) and option.get("category") == MODE:
-            return option
-    return None
-
-
-def modes_of(options: Sequence[Any]) -> dict[str, Any] | None:
-    """Return the mode option as modes, for editors that know only those."""
-    option = mode_option(options)
-    if option is None or not isinstance(option.get("currentValue"), str):
-        return None
-    modes = [
-        {
-            "id": choice["value"],
-            "name": choice["name"],
-            **({"description": choice["description"]} if choice.get("description") else {}),
-        }
-        for choice in _choices(option.get("options"))
-    ]
-    return {"currentModeId": option["currentValue"], "availableModes": modes} if modes else None
-
-
-def _choices(options: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the choices of a select option, flattening groups."""
-    for each in options if isinstance(options, list) else ():
-        if not isinstance(each, Mapping):
-            continue
-        if isinstance(each.get("options"), list):
-            yield from _choices(each["options"])
-        elif isinstance(each.get("value"), str) and isinstance(each.get("name"), str):
-            yield each
-
-
 SHOWN_BYTES: Final = 32 * 1024
 """Bytes of a terminal's output that are shown, the newest."""
 _GROWTH: Final = 4  # sent again when the output has grown by a quarter
+_OPEN_CALLS: Final = 64
+_ALL: Final = 1 << 62
 
 
 @dataclass
@@ -191,6 +210,16 @@ class _Terminal:
         self.text, is_cut = truncate_utf8_tail(self.text + delta, SHOWN_BYTES)
         self.is_cut = self.is_cut or is_cut or bool(payload.get("truncated"))
         self.exit = payload.get("exit", self.exit)
+
+    def replace(self, payload: Mapping[str, Any]) -> None:
+        """Take the facts of an agent's own terminal: all of its output, how it ended."""
+        if "output" in payload:
+            output: Any = payload["output"] or {}
+            self.text = ""
+            self.is_cut = False
+            self.take({"delta": output.get("text"), "truncated": output.get("truncated")})
+        if "exit" in payload:
+            self.exit = payload["exit"]
 
     def is_due(self, payload: Mapping[str, Any]) -> bool:
         if "exit" not in payload and self.written < self.due:
@@ -213,6 +242,10 @@ class AcpTerminals:
 
     def __init__(self) -> None:
         self._known: dict[str, _Terminal] = {}
+        self._content: OrderedDict[str, list[Any]] = OrderedDict()
+        """The content of open calls as the agent sent it, the newest `_OPEN_CALLS`."""
+        self._sent: dict[str, int] = {}
+        """How many elements were sent, of calls whose content was appended to."""
 
     def learn(self, state: SessionState) -> None:
         """Start from the terminals and tool calls of a state."""
@@ -226,27 +259,86 @@ class AcpTerminals:
 
     def shown(self, update: dict[str, Any]) -> dict[str, Any]:
         """Return a tool call, or an update of one, with text in place of terminals."""
+        call_id = update.get("toolCallId")
+        if isinstance(call_id, str):
+            update = self._with_appended(call_id, update)
         content = update.get("content")
         if not isinstance(content, list) or not any(map(_terminal_id, content)):
             return update
-        call_id = update.get("toolCallId")
         for each in content:
             terminal_id = _terminal_id(each)
             if terminal_id is not None and isinstance(call_id, str):
                 self._terminal(terminal_id).calls[call_id] = content
         return {**update, "content": self._replaced(content)}
 
+    def _with_appended(self, call_id: str, update: dict[str, Any]) -> dict[str, Any]:
+        """Store the content of an open call; give an end the elements that were not sent yet."""
+        content, is_final = update.get("content"), update.get("status") in FINAL_STATUSES
+        if isinstance(content, list):
+            self._content[call_id] = list(content)
+            self._sent.pop(call_id, None)
+        elif is_final and self._sent.get(call_id, _ALL) < len(self._content.get(call_id, ())):
+            update = {**update, "content": self._content[call_id]}
+        if is_final or len(self._content) > _OPEN_CALLS:
+            dropped = call_id if is_final else next(iter(self._content))
+            self._content.pop(dropped, None)
+            self._sent.pop(dropped, None)
+        return update
+
+    def take(
+        self, event: TerminalOutputEvent | TerminalUpdateEvent | ToolCallContentChunkEvent
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the updates of the tool calls that an event changes."""
+        match event:
+            case TerminalOutputEvent():
+                return self.on_output(event.payload)
+            case TerminalUpdateEvent():
+                return self.on_update(event.payload)
+            case ToolCallContentChunkEvent():
+                return self.on_content(event.payload)
+            case _:
+                assert_never(event)
+
     def on_output(self, payload: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield the updates of tool calls whose terminal has grown."""
         terminal = self._terminal(str(payload.get("terminalId")))
         terminal.take(payload)
         if terminal.calls and terminal.is_due(payload):
-            for call_id, content in terminal.calls.items():
-                yield {
-                    "sessionUpdate": "tool_call_update",
-                    "toolCallId": call_id,
-                    "content": self._replaced(content),
-                }
+            yield from self._calls_of(terminal)
+
+    def on_update(self, payload: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield the updates of tool calls whose terminal has other output, or has ended."""
+        terminal = self._terminal(str(payload.get("terminalId")))
+        terminal.replace(payload)
+        if "output" in payload or payload.get("exit") is not None:
+            yield from self._calls_of(terminal)
+
+    def on_content(self, payload: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield the whole content of a tool call that has one more element.
+
+        ACP 1 replaces content, so it is sent again after each growth by a quarter.
+        """
+        call_id, element = str(payload.get("toolCallId")), payload.get("content")
+        content = self._content.setdefault(call_id, [])
+        sent = self._sent.setdefault(call_id, len(content))
+        content.append(element)
+        terminal_id = _terminal_id(element)
+        if terminal_id is not None:
+            self._terminal(terminal_id).calls[call_id] = content
+        if len(content) > sent + sent // _GROWTH:
+            self._sent[call_id] = len(content)
+            yield self._content_update(call_id, content)
+
+    def _content_update(self, call_id: str, content: list[Any]) -> dict[str, Any]:
+        return {
+            "sessionUpdate": "tool_call_update",
+            "toolCallId": call_id,
+            "content": self._replaced(content),
+        }
+
+    def _calls_of(self, terminal: _Terminal) -> Iterator[dict[str, Any]]:
+        for call_id, content in terminal.calls.items():
+            yield self._content_update(call_id, content)
 
     def _terminal(self, terminal_id: str) -> _Terminal:
         return self._known.setdefault(terminal_id, _Terminal())

@@ -5,18 +5,16 @@ message there. In a transcript it is two entries with the call between them, as 
 
 `Transcript` adds one event at a time. It holds messages as lists of text chunks and everything else
 as a `SessionState`, so that adding an event costs little; an `Entry` is built when it is read.
-Entries are numbered by the `seq` of their first event. `clipped` cuts very long values: the page
-loads the rest on demand.
+Entries are numbered by the `seq` of their first event.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias, assert_never
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, assert_never
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType, structs
 
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import (
@@ -28,11 +26,15 @@ from quarterdeck.protocol import (
     ConfigOptionsUpdateEvent,
     CurrentModeUpdateEvent,
     Event,
+    ForegroundEvent,
     HostEvent,
     MessageKind,
+    MessageUpdateEvent,
     PermissionRequestCreatedEvent,
     PermissionRequestResolvedEvent,
     PlanEvent,
+    PlanRemovedEvent,
+    PlanUpdateEvent,
     PromptFinishedEvent,
     SessionConfigInitEvent,
     SessionEvent,
@@ -41,9 +43,9 @@ from quarterdeck.protocol import (
     SessionState,
     SessionStatusChangeEvent,
     TerminalOutputEvent,
-    TerminalOutputState,
+    TerminalUpdateEvent,
+    ToolCallContentChunkEvent,
     ToolCallEvent,
-    ToolCallState,
     ToolCallUpdateEvent,
     UnknownEvent,
     UnrecognizedUpdateEvent,
@@ -54,169 +56,16 @@ from quarterdeck.protocol import (
     initial_state,
     is_session_status,
     reduce,
-    to_json,
 )
-from quarterdeck.views.line_diff import LineTally, tally_of
-
-LONGEST_TEXT: Final = 32 << 10
-"""Characters of one text of a tool call; the page loads the rest on demand."""
-LONGEST_MESSAGE: Final = 256 << 10
-"""Characters of one text of a message: people read those."""
-LONGEST_DATA: Final = 512 << 10
-"""Characters of an image or a file: half of one shows nothing."""
-MOST_ELEMENTS: Final = 500
-_DATA: Final = frozenset({"data", "blob"})
-
-
-class MessageEntry(
-    Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="message"
-):
-    seq: int
-    at: float
-    kind: str
-    message_id: Any
-    content: list[Any]
-    """Consecutive plain texts are one block."""
-    prompt_key: str | UnsetType = UNSET
-    """The key of the prompt, if the message is one that came through the prompt queue."""
-    is_clipped: bool = False
-    cut_characters: int | UnsetType = UNSET
-    """How many are missing, if it is clipped."""
-
-
-class ToolEntry(Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="tool"):
-    seq: int
-    at: float
-    ended_at: float | None
-    call: dict[str, Any]
-    terminals: dict[str, Any]
-    """The terminals that its content names."""
-    is_clipped: bool = False
-    cut_characters: int | UnsetType = UNSET
-    """How many are missing, if it is clipped."""
-    tally: LineTally | UnsetType = UNSET
-    """Of all its diffs, whole; with a clipped entry that has any."""
-    cut_diffs: dict[str, LineTally] | UnsetType = UNSET
-    """Of the diffs whose texts were cut, by their position in the content: the tallies as a whole.
-    A diff of cut texts shows changes that are none."""
-
-
-class TurnEntry(Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="turn"):
-    """A turn has ended."""
-
-    seq: int
-    at: float
-    stop_reason: Any
-    usage: Any
-    error: Any
-
-
-class StatusEntry(
-    Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="status"
-):
-    """A session was closed, lost its agent, or was resumed."""
-
-    seq: int
-    at: float
-    status: str
-    resumed: bool
-
-
-class MismatchEntry(
-    Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="mismatch"
-):
-    """What an agent did after an approval differs from what was shown."""
-
-    seq: int
-    at: float
-    request_id: str
-    tool_call_id: str
-    differences: list[Any]
-    """Each has `field`, `shown` and `done`."""
-
-
-Entry: TypeAlias = MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry
-
-
-class _Texts(list[str]):
-    """Consecutive plain texts; a type of its own, because an agent may send a list as a block."""
-
-
-class Message:
-    """Chunks of a message without another entry between them; more may be appended."""
-
-    __slots__ = ("_blocks", "extensions", "kind", "message_id", "seq")
-
-    def __init__(self, kind: MessageKind, message_id: Any, seq: int, extensions: Any) -> None:
-        self.kind = kind
-        self.message_id = message_id
-        self.seq = seq
-        self.extensions = extensions
-        self._blocks: list[Any] = []
-        """Blocks as they were sent, and `_Texts`."""
-
-    def append(self, block: Any) -> None:
-        if _is_plain(block):
-            self.append_text(block["text"])
-        else:
-            self._blocks.append(block)
-
-    def append_text(self, text: str) -> None:
-        if self._blocks and isinstance(self._blocks[-1], _Texts):
-            self._blocks[-1].append(text)
-        else:
-            self._blocks.append(_Texts([text]))
-
-    @property
-    def content(self) -> list[Any]:
-        return [
-            {"type": "text", "text": "".join(each)} if isinstance(each, _Texts) else each
-            for each in self._blocks
-        ]
-
-
-def message_entry(message: Message, at: float) -> MessageEntry:
-    ours = (message.extensions or {}).get("quarterdeck")
-    key = ours.get("promptKey") if isinstance(ours, dict) else None
-    return MessageEntry(
-        seq=message.seq,
-        at=at,
-        kind=message.kind,
-        message_id=message.message_id,
-        content=message.content,
-        prompt_key=key if isinstance(key, str) else UNSET,
-    )
-
-
-def tool_entry(
-    call: ToolCallState,
-    terminals: Mapping[str, TerminalOutputState],
-    at: float,
-    ended_at: float | None,
-) -> ToolEntry:
-    content: tuple[Any, ...] = call.content  # elements can be any JSON
-    named = [each.get("terminalId") for each in content if isinstance(each, Mapping)]
-    return ToolEntry(
-        seq=call.seq,
-        at=at,
-        ended_at=ended_at,
-        call=to_json(call),
-        terminals={
-            name: to_json(terminals[name])
-            for name in named
-            if isinstance(name, str) and name in terminals
-        },
-    )
-
-
-def _is_plain(block: Any) -> bool:
-    return (
-        isinstance(block, dict)
-        and len(block) == 2
-        and block.get("type") == "text"
-        and isinstance(block.get("text"), str)
-    )
-
+from quarterdeck.views.entries import (
+    Entry,
+    Message,
+    MismatchEntry,
+    StatusEntry,
+    TurnEntry,
+    message_entry,
+    tool_entry,
+)
 
 _KINDS: Final[Mapping[type[Event], MessageKind]] = {
     AgentMessageChunkEvent: "agent",
@@ -229,7 +78,7 @@ _PREFIXES: Final[Mapping[MessageKind, bytes]] = {
     "user": b'{"type":"user-message-chunk",',
 }
 """How a stored chunk of each kind begins."""
-_OVER: Final = ("completed", "failed")  # no set: a status may be any JSON
+_OVER: Final = ("completed", "failed", "cancelled")  # no set: a status may be any JSON
 
 
 class _Text(msgspec.Struct, tag_field="type", tag="text", forbid_unknown_fields=True):
@@ -317,6 +166,8 @@ class Transcript:
                 self._add(event, _mismatch_entry(event))
             case UserMessageChunkEvent() | AgentMessageChunkEvent() | AgentThoughtChunkEvent():
                 self._chunk(_KINDS[type(event)], event)
+            case MessageUpdateEvent():
+                self._replace_message(event)
             case SessionEvent():
                 self._state_only(event)
             case HostEvent() | UnknownEvent():
@@ -336,6 +187,11 @@ class Transcript:
         | PermissionRequestCreatedEvent
         | PermissionRequestResolvedEvent
         | TerminalOutputEvent
+        | TerminalUpdateEvent
+        | ToolCallContentChunkEvent
+        | ForegroundEvent
+        | PlanUpdateEvent
+        | PlanRemovedEvent
         | UnrecognizedUpdateEvent,
     ) -> None:
         """Add an event that is no entry of its own."""
@@ -388,6 +244,26 @@ class Transcript:
                 self._open[kind, _text(message_id)] = found
         found.append(block)
 
+    def _replace_message(self, event: MessageUpdateEvent) -> None:
+        """Put the whole content of a message where it began; its later pieces are left empty."""
+        payload: Any = event.payload
+        kind, message_id, content = (payload.get(key) for key in ("kind", "messageId", "content"))
+        if content is None or message_id is None:
+            return
+        pieces = [
+            item
+            for item in self._items
+            if isinstance(item, Message) and (item.kind, item.message_id) == (kind, message_id)
+        ]
+        for piece in pieces:
+            piece.clear()
+        found = pieces[0] if pieces else Message(kind, message_id, event.seq, event.extensions)
+        if not pieces:
+            self._add(event, found)
+            self._open[kind, _text(message_id)] = found
+        for block in content if isinstance(content, list) else [content]:
+            found.append(block)
+
     def _call(self, event: ToolCallEvent | ToolCallUpdateEvent) -> None:
         before, self.state = self.state, reduce(self.state, event)
         if self.state is before:
@@ -433,7 +309,7 @@ class Transcript:
     def _entry(self, position: int) -> Entry | None:
         item, at = self._items[position], self._times[position]
         if isinstance(item, Message):
-            return message_entry(item, at)
+            return None if item.is_empty else message_entry(item, at)
         if not isinstance(item, str):
             return item
         index = self.state.tool_calls.position(item)
@@ -484,92 +360,3 @@ def _is_loss(status: object) -> bool:
             return False  # its transcript is deleted with it
         case _:
             assert_never(status)
-
-
-# ---- long values ----------------------------------------------------------------------------
-
-
-def clipped(entry: Entry) -> Entry:
-    """Return an entry with very long values cut; terminals keep their end."""
-    clip = _Clip(LONGEST_MESSAGE if isinstance(entry, MessageEntry) else LONGEST_TEXT)
-    match entry:
-        case MessageEntry():
-            entry = structs.replace(entry, content=clip.value(entry.content))
-        case ToolEntry():
-            terminals = {
-                name: {**each, "output": clip.tail(each["output"])}
-                for name, each in entry.terminals.items()
-            }
-            whole = entry.call
-            entry = structs.replace(entry, call=clip.value(whole), terminals=terminals)
-            if clip.cut_characters:
-                entry = _with_tallies(entry, whole)
-        case TurnEntry() | StatusEntry() | MismatchEntry():
-            return entry
-    if not clip.cut_characters:
-        return entry
-    return structs.replace(entry, is_clipped=True, cut_characters=clip.cut_characters)
-
-
-def _with_tallies(entry: ToolEntry, whole: Mapping[str, Any]) -> ToolEntry:
-    """Return a clipped entry with the tallies of its diffs as they were."""
-    tallies = {
-        position: tally_of(part.get("oldText") if _is_text(part, "oldText") else None, new)
-        for position, part in enumerate(whole["content"])
-        if isinstance(part, Mapping) and part.get("type") == "diff"
-        for new in (part["newText"] if _is_text(part, "newText") else "",)
-    }
-    if not tallies:
-        return entry
-    content = entry.call["content"]
-    cut = {
-        str(position): each
-        for position, each in tallies.items()
-        if position < len(content) and content[position] != whole["content"][position]
-    }
-    added = sum(each.added for each in tallies.values())
-    tally = LineTally(added, sum(each.deleted for each in tallies.values()))
-    return structs.replace(entry, tally=tally, cut_diffs=cut or UNSET)
-
-
-def _is_text(part: Mapping[str, Any], name: str) -> bool:
-    return isinstance(part.get(name), str)
-
-
-class _Clip:
-    """Copies JSON, cuts what is too long, and counts what it cut."""
-
-    def __init__(self, longest: int) -> None:
-        self.cut_characters = 0
-        self._longest = longest
-
-    def value(self, value: Any, name: str = "") -> Any:
-        match value:
-            case str():
-                return self._text(value, name)
-            case Mapping():
-                return {each: self.value(inner, each) for each, inner in value.items()}
-            case list() | tuple():
-                return [self.value(each, name) for each in self._few(value)]
-            case _:
-                return value
-
-    def tail(self, text: str) -> str:
-        if len(text) <= self._longest:
-            return text
-        self.cut_characters += len(text) - self._longest
-        return text[-self._longest :]
-
-    def _text(self, text: str, name: str) -> str:
-        is_data = name in _DATA
-        if len(text) <= (LONGEST_DATA if is_data else self._longest):
-            return text
-        kept = "" if is_data else text[: self._longest]
-        self.cut_characters += len(text) - len(kept)
-        return kept
-
-    def _few(self, elements: Sequence[Any]) -> Sequence[Any]:
-        if len(elements) <= MOST_ELEMENTS:
-            return elements
-        self.cut_characters += len(encode_json(list(elements[MOST_ELEMENTS:])))
-        return elements[:MOST_ELEMENTS]

@@ -54,7 +54,7 @@ def checked(
             "git diff --output=x",
             "ask",
             None,
-            "No rule matches. A pattern has to spell: --output.",
+            "No rule matches. A pattern has to spell out: --output.",
         ),
     ],
 )
@@ -84,7 +84,7 @@ def test_people_see_the_decision_first(config: Path, capfd: pytest.CaptureFixtur
     assert status == 0
     assert out.splitlines() == [
         "ask",
-        "reason   No rule matches.",
+        "reason   No rule matches. No rule allows these files: out.txt.",
         "command  ls -l",
         "writes   out.txt",
         "risk     medium: Writes to out.txt",
@@ -125,8 +125,8 @@ def test_each_line_of_standard_input_gets_its_answer_in_order(
     ("arguments", "sentence"),
     [
         (["policy"], "policy needs an action"),
-        (["policy", "check"], "give a command or --stdin"),
-        (["policy", "check", "--stdin", "ls"], "give a command or --stdin"),
+        (["policy", "check"], "pass either a command or --stdin"),
+        (["policy", "check", "--stdin", "ls"], "pass either a command or --stdin"),
         (["policy", "check", "--config", "/missing.toml", "ls"], "does not exist"),
     ],
 )

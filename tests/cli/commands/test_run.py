@@ -75,6 +75,28 @@ def test_a_prompt_is_answered_without_a_hub_and_the_session_is_kept(console: Con
     assert "> hello" not in again.stdout
 
 
+def test_an_agent_at_a_url_is_run_with_a_header_of_the_environment(console: Console) -> None:
+    token = "a-token-that-must-not-be-seen"
+    console.environ["QUARTERDECK_ACP_TOKEN"] = token
+    with console.start("acp", "serve", "--model", "demo", "--port", "0") as server:
+        assert server.stderr is not None
+        found = re.search(r"http://127.0.0.1:[0-9]+/acp", server.stderr.readline())
+        assert found is not None
+        header = ("--header", "Authorization: Bearer ${FAR_TOKEN}")
+        done = console.run("run", found[0], "hello", *header, FAR_TOKEN=token)
+        assert done.returncode == 0, done.stderr
+        assert "You said: hello" in done.stdout
+        missing = console.run("run", found[0], "hello", *header)
+        assert (missing.returncode, "FAR_TOKEN" in missing.stderr) == (2, True)
+        refused = console.run("run", found[0], "hello")
+        assert (refused.returncode, "401" in refused.stderr) == (1, True)
+        server.terminate()
+    named = console.run("run", "demo", "hello", *header, FAR_TOKEN=token)
+    assert (named.returncode, "for an agent at a URL" in named.stderr) == (2, True)
+    for path in console.home.rglob("*"):
+        assert not path.is_file() or token.encode() not in path.read_bytes(), path
+
+
 def test_programs_get_every_event_and_the_result_as_the_last_line(console: Console) -> None:
     done = console.run("run", "--json", "demo", "hello")
     *events, result = map(json.loads, done.stdout.splitlines())

@@ -100,6 +100,12 @@ class Puppet:
     def send_now(self, data: bytes) -> int:
         return self._host_end.send_now(data)
 
+    async def wait_unread(self) -> None:
+        await anyio.sleep_forever()
+
+    def read_progress(self) -> tuple[int, int]:
+        return 0, 0
+
     def close_input(self) -> None:
         self._closing.set()
 

@@ -9,6 +9,7 @@ and prints a JSON list with `[STATUS, BODY]` for each request. With a port it co
     plain     from this process
     daemon    from a process that was forked twice and has a session of its own
     orphan    after its guards were killed
+    lowered   the same, after it lowered the limit that marks it
     thread    from a thread with a table of files of its own
     leaving   the process that connects ends as soon as it has sent; nothing is printed for it
     flight    the connection is put into a message that is never received; the same
@@ -21,6 +22,7 @@ import array
 import ctypes
 import json
 import os
+import resource
 import signal
 import socket
 import sys
@@ -29,6 +31,7 @@ import time
 from typing import Any
 
 CLONE_FILES = 0x400
+RLIMIT_MSGQUEUE = 12
 SECONDS = 60
 
 
@@ -110,6 +113,11 @@ def by_orphan(given: dict[str, Any]) -> None:
     call_all(given)
 
 
+def by_lowered(given: dict[str, Any]) -> None:
+    resource.prlimit(0, RLIMIT_MSGQUEUE, (0, 0))
+    by_orphan(given)
+
+
 def by_thread(given: dict[str, Any]) -> None:
     def work() -> None:
         ctypes.CDLL(None).unshare(CLONE_FILES)
@@ -161,6 +169,7 @@ WAYS = {
     "plain": call_all,
     "daemon": by_daemon,
     "orphan": by_orphan,
+    "lowered": by_lowered,
     "thread": by_thread,
     "leaving": by_leaving,
     "flight": by_flight,

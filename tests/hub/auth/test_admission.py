@@ -13,6 +13,7 @@ from quarterdeck.hub.auth.admission import (
     Head,
     Rejected,
     admit,
+    named_credentials,
     without_secrets,
 )
 
@@ -273,3 +274,27 @@ def test_a_foreign_origin_turns_an_accepted_request_into_a_rejected_one(head: He
     foreign = replace(head, headers=[*plain.headers, (b"origin", b"https://evil.example")])
     if isinstance(admit(SITES, plain), Accepted):
         assert status(admit(SITES, foreign)) == 403
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("Authorization: Bearer qd_abc", ("qd_abc", None)),
+        ("authorization:bearer qd_abc", ("qd_abc", None)),
+        ("AUTHORIZATION:  BEARER  qd_abc", ("qd_abc", None)),
+        ("Authorization: QuarterdeckKey dev_1.n.1.i.d.s", (None, "dev_1")),
+        ("Sec-WebSocket-Protocol: quarterdeck, quarterdeck.token.qd_abc", ("qd_abc", None)),
+        ("sec-websocket-protocol: a,quarterdeck.proof.dev_1.n.1", (None, "dev_1")),
+        ("Authorization: Basic qd_abc", (None, None)),
+        ("X-Authorization: Bearer qd_abc", (None, None)),
+        ("Cookie: a=Bearer qd_abc", (None, None)),
+        ("Accept: */*", (None, None)),
+    ],
+)
+def test_the_bytes_of_a_head_name_what_its_parsed_form_names(
+    line: str, named: tuple[str | None, str | None]
+) -> None:
+    first = "GET /api/envelope HTTP/1.1\r\nHost: 127.0.0.1:7272"
+    for more in ("", "\r\nUser-Agent: x"):
+        assert named_credentials(f"{first}{more}\r\n{line}".encode()) == named
+        assert named_credentials(f"{first}\r\n{line}{more}".encode()) == named

@@ -3,6 +3,7 @@
 import sqlite3
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -383,3 +384,71 @@ async def test_what_was_opened_with_an_old_token_ends_with_it(tmp_path: Path) ->
             new = await guarded.auth.devices.renew_token(device_id)
             assert (await guarded.get("/api/device", token=new)).status == 200
             assert await events.chunk() == b""
+
+
+async def test_no_device_pushes_others_out_of_the_history(tmp_path: Path) -> None:
+    async with open_authentication(tmp_path) as (auth, _):
+        devices = auth.devices
+        noisy_id, token = await paired(auth)
+        other_id, _ = await paired(auth)
+        noisy = devices.get(noisy_id)
+        assert noisy is not None
+        await devices.record("refused-agent", noisy, "tried once")
+        for number in range(2 * device_store.SHOWN):
+            token = await devices.renew_token(noisy_id)
+            await devices.authenticate(token, Sighting(f"10.{number % 250}.{number // 250}.1"))
+        events = await devices.events()
+        assert len(events) < device_store.SHOWN
+        assert ("paired", other_id) in [(each.what, each.device_id) for each in events]
+        assert "tried once" in [each.detail for each in events]
+
+
+async def test_addresses_of_this_computer_or_of_one_network_are_one_place(tmp_path: Path) -> None:
+    async with open_authentication(tmp_path) as (auth, _):
+        _, token = await paired(auth)
+        for address in ("127.0.0.1", "127.9.9.9", "::1", "2001:db8::1", "2001:db8::2"):
+            await auth.devices.authenticate(token, Sighting(address))
+        seen = [each.address for each in await auth.devices.events() if each.what == "new-address"]
+        assert seen == ["2001:db8::1", "127.0.0.1"]
+
+
+async def test_the_number_of_known_networks_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quarterdeck.hub.auth.devices.NETWORKS", 3)
+    async with open_authentication(tmp_path) as (auth, _):
+        device_id, token = await paired(auth)
+        for number in range(10):
+            await auth.devices.authenticate(token, Sighting(f"10.0.0.{number}"))
+            assert len(auth.devices._networks[device_id]) <= 3  # noqa: SLF001 - there is no other way
+
+
+@pytest.mark.parametrize("change", ["revoke", "less", "renew"])
+@pytest.mark.parametrize("path", ["/api/secret", "/api/ticks", "/api/socket"])
+async def test_a_change_during_the_checks_of_a_request_takes_effect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, path: str
+) -> None:
+    """A device changes after its token was accepted, before its caller is checked."""
+    async with open_guarded(tmp_path) as guarded:
+        device_id, token = await guarded.device("admin")
+        devices, check = guarded.auth.devices, guarded.auth.callers.rejection
+        has_changed = False
+
+        async def changing(*given: Any, **named: Any) -> Any:
+            nonlocal has_changed
+            if not has_changed:
+                has_changed = True
+                match change:
+                    case "revoke":
+                        await devices.revoke(device_id)
+                    case "less":
+                        await devices.change(device_id, scope="view")
+                    case _:
+                        await devices.authenticate(await devices.renew_token(device_id))
+            return await check(*given, **named)
+
+        monkeypatch.setattr(guarded.auth.callers, "rejection", changing)
+        lines = UPGRADE if path == "/api/socket" else ()
+        with anyio.fail_after(PATIENCE):
+            reply = await guarded.get(path, *lines, token=token)
+        assert (reply.status, guarded.behind.reached) == (401, [])

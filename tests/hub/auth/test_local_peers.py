@@ -16,6 +16,8 @@ from typing import Any, Final
 import anyio
 import pytest
 from anyio import to_thread
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
 
 from quarterdeck.http.origins import Listening
 from quarterdeck.hub.api.endpoint import Endpoint
@@ -31,7 +33,7 @@ pytestmark = pytest.mark.anyio
 
 PROGRAM: Final = Path(__file__).with_name("calling_program.py")
 AGENT: Final = "a process of an agent"
-WAYS: Final = ("plain", "daemon", "orphan", "thread")
+WAYS: Final = ("plain", "daemon", "orphan", "lowered", "thread")
 Result = tuple[int, str]
 
 
@@ -198,6 +200,30 @@ async def test_an_agent_cannot_authenticate_by_a_frame(tmp_path: Path, path: str
         assert {kind for kind, _ in said.values()} == {"auth_success"}
 
 
+@pytest.mark.parametrize("change", ["revoke", "less"])
+async def test_a_change_while_a_frame_is_checked_takes_effect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    async with fort(tmp_path / "home", "h11") as found:
+        token = await found.pair("admin")
+        devices, check = found.hub.auth.devices, found.hub.auth.callers.refusal
+
+        async def changing(scope: Any, device: Any) -> str | None:
+            if change == "revoke":
+                await devices.revoke(device.id)
+            else:
+                await devices.change(device.id, scope="view")
+            return await check(scope, device)
+
+        monkeypatch.setattr(found.hub.auth.callers, "refusal", changing)
+        async with connect(f"ws://{found.served.host}/api/context", proxy=None) as socket:
+            await socket.send(json.dumps({"type": "auth", "token": token}))
+            with pytest.raises(ConnectionClosed) as closed:
+                raise AssertionError(await socket.recv())
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 4401
+
+
 FRAMES = """
 import json, sys
 from websockets.sync.client import connect
@@ -261,7 +287,20 @@ async def test_a_caller_that_cannot_be_verified_is_allowed_and_recorded_once(
 
 
 @pytest.mark.parametrize(
-    ("named", "status"), [("127.0.0.1", 403), ("::1", 403), ("192.0.2.9", 200), ("odd", 200)]
+    ("named", "status"),
+    [
+        ("127.0.0.1", 403),
+        ("::1", 403),
+        ("192.0.2.9", 200),
+        ("odd", 200),
+        # The caller names an address, and its proxy adds the one it saw.
+        ("192.0.2.9, 127.0.0.1", 403),
+        ("192.0.2.9, ::1", 403),
+        ("192.0.2.9, [::1]:4711", 403),
+        ("192.0.2.9,127.0.0.1:4711", 403),
+        ("192.0.2.9\r\nX-Forwarded-For: 127.0.0.1", 403),
+        ("127.0.0.1, 192.0.2.9", 200),
+    ],
 )
 async def test_a_token_from_this_machine_through_a_proxy_is_refused(
     tmp_path: Path, named: str, status: int

@@ -14,7 +14,13 @@ from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 from hypothesis import given, strategies as st
 
-from quarterdeck.hub.auth.p256 import from_base64url, is_signed, public_key, sign
+from quarterdeck.hub.auth.p256 import (
+    from_base64url,
+    is_signed,
+    point as p256_point,
+    public_key,
+    sign,
+)
 from quarterdeck.hub.auth.request_signatures import (
     LATE_SECONDS,
     NONCE_SECONDS,
@@ -122,6 +128,41 @@ def test_what_is_no_point_is_no_key(content: bytes) -> None:
         public_key(content)
 
 
+_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+_PRIME = 0xFFFFFFFF00000001000000000000000000000000FFFFFFFFFFFFFFFFFFFFFFFF
+_EDGES = (0, 1, 2, _ORDER - 1, _ORDER, _ORDER + 1, _PRIME, 2**255, 2**256 - 1)
+
+
+@pytest.mark.parametrize("r", _EDGES)
+@pytest.mark.parametrize("s", _EDGES)
+def test_numbers_that_no_key_made_are_no_signature(r: int, s: int) -> None:
+    signature = r.to_bytes(32, "big") + s.to_bytes(32, "big")
+    assert not is_signed(KEY.public_key(), signature, b"content")
+
+
+@pytest.mark.parametrize("length", [0, 1, 63, 65, 70, 71, 72, 128])
+def test_a_signature_of_another_form_is_none(length: int) -> None:
+    der = KEY.sign(b"content", ec.ECDSA(SHA256()))
+    raw = sign(KEY, b"content")
+    assert not is_signed(KEY.public_key(), (der + bytes(128))[:length], b"content")
+    assert not is_signed(KEY.public_key(), (raw + bytes(128))[:length], b"content")
+    assert not is_signed(KEY.public_key(), raw[32:] + raw[:32], b"content")
+
+
+@pytest.mark.parametrize("curve", [ec.SECP256K1(), ec.BrainpoolP256R1()])
+def test_a_point_of_another_curve_is_no_key(curve: ec.EllipticCurve) -> None:
+    content = p256_point(ec.generate_private_key(curve).public_key())
+    with pytest.raises(ValueError, match=r"(?i)point|key|curve"):
+        public_key(content)
+
+
+@pytest.mark.parametrize("first", [0, 2, 3, 5, 6, 7, 255])
+def test_a_point_in_another_form_is_no_key(first: int) -> None:
+    x_and_y = p256_point(KEY.public_key())[1:]
+    with pytest.raises(ValueError, match=r"(?i)point|key|encod"):
+        public_key(bytes([first]) + x_and_y)
+
+
 # ---- nonces and ids ----------------------------------------------------------------------------
 
 
@@ -133,6 +174,18 @@ def test_an_id_is_used_once() -> None:
     nonces.use(first)
     assert not nonces.is_fresh(first)
     assert nonces.is_fresh(made(nonces))
+
+
+def test_a_nonce_that_ends_while_a_proof_is_verified_makes_it_stale() -> None:
+    ticks = Ticks()
+    nonces = Nonces(ticks)
+    first = made(nonces)
+    assert nonces.is_fresh(first)
+    ticks.now += 2 * NONCE_SECONDS
+    assert not nonces.use(first)
+    again = made(nonces)
+    assert nonces.use(again)
+    assert not nonces.use(again)
 
 
 def test_a_proof_is_valid_within_a_minute_of_the_hubs_clock() -> None:

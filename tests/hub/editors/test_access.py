@@ -250,6 +250,30 @@ async def test_modes_that_became_an_option_can_still_be_chosen_as_modes(tmp_path
         assert resumed["modes"]["currentModeId"] == "all"
 
 
+@pytest.mark.parametrize("is_option_too", [True, False])
+async def test_modes_001_002_a_mode_can_be_changed_again_and_is_one_of_the_available(
+    is_option_too: bool, tmp_path: Path
+) -> None:
+    more: Json = {"sessions": {"modes": ["ask", "all"]}, "turns": [{"steps": [{"mode": "all"}]}]}
+    if is_option_too:
+        more["sessions"]["configOptions"] = OPTIONS
+    async with hub_with(tmp_path / "home", **more) as (hub, owner), editor_at(hub) as editor:
+        session_id = await editor.new(tmp_path)
+        await editor.prompt(session_id)
+        for wanted in ("ask", "all", "ask"):
+            await editor.call("session/set_mode", sessionId=session_id, modeId=wanted)
+            loaded = await editor.load(session_id, tmp_path)
+            assert [each["id"] for each in loaded["modes"]["availableModes"]] == ["ask", "all"]
+            assert loaded["modes"]["currentModeId"] == wanted
+        path = f"/api/sessions/{session_id}"
+        await owner.call("PUT", f"{path}/mode", {"modeId": "all"})
+        options = {"configId": "how" if is_option_too else "mode", "value": "ask"}
+        answered = await owner.call("PUT", f"{path}/options", options)
+        assert answered["configOptions"][0]["currentValue"] == "ask"
+        loaded = await editor.load(session_id, tmp_path)
+        assert loaded["modes"]["currentModeId"] == "ask"
+
+
 async def test_a_closed_session_is_loaded_again_and_a_deleted_one_is_gone(tmp_path: Path) -> None:
     more: Json = {"methods": {"session/load": [{"result": {}}], "session/close": [{"result": {}}]}}
     async with hub_with(tmp_path / "home", **more) as (hub, _), editor_at(hub) as editor:

@@ -117,6 +117,30 @@ async def test_only_admin_starts_mcp_servers_which_are_commands() -> None:
                     assert is_refused == (scope != "admin"), (scope, method)
 
 
+async def test_stored_servers_are_not_moved_by_those_who_could_not_start_them(
+    tmp_path: Path,
+) -> None:
+    server = {"name": "x", "command": "./server", "args": [], "env": []}
+    async with served() as (host, port):
+        await opened(host, tmp_path)
+        agent = host.get_agents()[0]
+        session = await host.create_session(agent.agent_id, cwd=str(tmp_path), mcp_servers=[server])
+        ids = {"agentId": agent.agent_id, "sessionId": session.session_id}
+        for scope in SCOPES[1:]:
+            async with peer(port, scope) as client:
+                for servers in ({}, {"mcpServers": None}):
+                    for cwd in ("/etc", f"{tmp_path}/", f"{tmp_path}/../x"):
+                        answer = await client.call(
+                            AcpRpcMethod.RESUME_SESSION,
+                            cwd=cwd,
+                            additionalDirectories=[],
+                            **ids,
+                            **servers,
+                        )
+                        code = answer.get("error", {}).get("code")
+                        assert (code == "quarterdeck/forbidden") == (scope != "admin"), answer
+
+
 @pytest.mark.parametrize("place", [{"cwd": "."}, {"cwd": "/", "additionalDirectories": ["x"]}])
 async def test_folders_are_absolute_whatever_the_hub_was_started_in(place: dict[str, Any]) -> None:
     async with served() as (_host, port), peer(port, "prompt") as client:

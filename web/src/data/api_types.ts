@@ -117,10 +117,12 @@ export interface DecisionList {
 
 export interface DefinitionBody {
   id: string
-  command: string
+  command?: string
   args?: string[]
   env?: { [key: string]: string }
   cwd?: string | null
+  url?: string | null
+  headers?: { [key: string]: string }
 }
 
 export interface Device {
@@ -228,6 +230,8 @@ export interface KnownAgent {
   source: 'built-in' | 'configured' | 'well-known'
   installed: boolean
   envNames: string[]
+  url: string | null
+  headerNames: string[]
   confinement: ConfinementStatus | null
 }
 

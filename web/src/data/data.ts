@@ -20,6 +20,7 @@ import type {
   Data,
   Decision,
   Device,
+  DeviceEvent,
   Draft,
   FolderList,
   HubFacts,
@@ -35,6 +36,13 @@ import type {
   SessionRow,
   SessionView,
 } from './types.ts'
+
+/** The answer to an end of a device that the hub could not store yet. */
+type Unstored = { message: string }
+
+function sentenceOf(answer: Unstored | null): string | null {
+  return answer?.message ?? null
+}
 
 export interface Environment extends ApiOptions {
   /** Only a browser has one. */
@@ -69,7 +77,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
   const device = signal<Device | null>(null)
   const devices = signal<readonly Device[]>([])
   const facts = signal<HubFacts | null>(null)
-  const knownAgents = signal<readonly KnownAgent[]>([])
+  const knownAgents = signal<readonly KnownAgent[] | null>(null)
   const open = new Map<string, OpenSession>()
   const push = new Push(api, environment.push)
   const outbox: Outbox = new Outbox(
@@ -127,7 +135,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
     })
     stopPrefetch = prefetchTranscripts(api, clock, lists.sessions)
     stopInbox = effect(() => {
-      if (stream.connection.value.state === 'live') return keepInbox(lists.requests.value)
+      if (stream.connection.value.state === 'live') return keepInbox(lists.pending.all.value)
       return undefined
     })
     void identify()
@@ -299,10 +307,11 @@ export function createData(environment: Environment): Data & { stop(): void } {
       ),
     stopAgent: (agentId: string) =>
       outcomeOf(api.call<null>('DELETE', `/api/agents/${encodeURIComponent(agentId)}`), () => null),
-    async refreshKnownAgents(): Promise<void> {
-      const outcome = await api.get<{ agents: KnownAgent[] }>('/api/agents/known')
-      if (outcome.ok) knownAgents.value = outcome.value.agents
-    },
+    refreshKnownAgents: () =>
+      outcomeOf(api.get<{ agents: KnownAgent[] }>('/api/agents/known'), (answer) => {
+        knownAgents.value = answer.agents
+        return null
+      }),
     folders: (path?: string) =>
       api.get<FolderList>(`/api/folders${path ? `?path=${encodeURIComponent(path)}` : ''}`),
     files: (sessionId: string, query: string) =>
@@ -350,14 +359,17 @@ export function createData(environment: Environment): Data & { stop(): void } {
       const isThis = id === device.value?.id
       return outcome.ok ? { ok: true, value: { ...outcome.value, isThis } } : outcome
     },
-    async revokeDevice(id: string): Promise<Outcome<null>> {
-      const outcome = await api.call<null>('DELETE', `/api/devices/${encodeURIComponent(id)}`)
+    async revokeDevice(id: string): Promise<Outcome<string | null>> {
+      const path = `/api/devices/${encodeURIComponent(id)}`
+      const outcome = await outcomeOf(api.call<Unstored | null>('DELETE', path), sentenceOf)
       await refreshDevices()
       return outcome
     },
-    async logout(): Promise<Outcome<null>> {
+    deviceLog: () =>
+      outcomeOf(api.get<{ events: DeviceEvent[] }>('/api/devices/log'), (answer) => answer.events),
+    async logout(): Promise<Outcome<string | null>> {
       if (push.status.value.state === 'on') await push.disable()
-      const outcome = await api.post<null>('/api/logout')
+      const outcome = await outcomeOf(api.post<Unstored | null>('/api/logout'), sentenceOf)
       if (outcome.ok) {
         newSession.clear()
         device.value = null
@@ -383,9 +395,9 @@ export function createData(environment: Environment): Data & { stop(): void } {
     lastSeen: offline.rows,
     agents: lists.agents,
     knownAgents,
-    permissions: lists.permissions,
-    elicitations: lists.elicitations,
-    requests: lists.requests,
+    permissions: lists.pending.permissions,
+    elicitations: lists.pending.elicitations,
+    requests: lists.pending.all,
     knownInbox: offlineInbox.known,
     devices,
     actions: outbox.actions,

@@ -1,26 +1,15 @@
-// Sessions, agents and pending requests of the hub. Requests come whole with the host's events: what
-// the hub derived of a permission request travels as `extensions.quarterdeck.request`. Of agents and
-// of sessions without a title, events say that something changed; those are read from the API.
+// Sessions and agents of the hub, and the host's events: those of requests go to `PendingRequests`.
+// Of agents and of sessions without a title, events only report that something changed; those are
+// read from the API.
 import { computed, signal, type ReadonlySignal } from '@preact/signals-core'
-import type {
-  HostElicitationSnapshot,
-  PermissionUpdatedPayload,
-  SessionUpdatedPayload,
-} from '../protocol/events.ts'
+import type { SessionUpdatedPayload } from '../protocol/events.ts'
 import { ignoreNewer } from '../protocol/exhaustive.ts'
 import type { HostEvent, SessionStatus } from '../protocol/types.ts'
 import type * as api from './api_types.ts'
 import type { Api } from './api.ts'
 import type { Clock, HostListener, HostState } from './stream.ts'
-import type {
-  Action,
-  AgentRequest,
-  AgentRow,
-  Elicitation,
-  Group,
-  PermissionRequest,
-  SessionRow,
-} from './types.ts'
+import { PendingRequests } from './pending_requests.ts'
+import type { Action, AgentRow, Group, SessionRow } from './types.ts'
 
 /** A session by the host's events and the API's list; events lack what only the list has. */
 type WireSession = SessionUpdatedPayload &
@@ -28,12 +17,6 @@ type WireSession = SessionUpdatedPayload &
     /** When its last event arrived here, in milliseconds. */
     heardAt?: number
   }
-/** What the hub derived of a permission request; it travels with the request's event. */
-type DerivedRequest = Pick<
-  api.PermissionCard,
-  'digest' | 'call' | 'options' | 'isAmbiguous' | 'cwd' | 'agent' | 'expiresAt'
-> & { requestedAt: string }
-
 const PAUSE_MS = 40
 const GROUPS: readonly Group[] = ['needs-you', 'running', 'idle', 'done']
 
@@ -42,15 +25,11 @@ export class Lists implements HostListener {
   readonly agents = signal<readonly AgentRow[]>([])
   readonly damages = signal<readonly string[]>([])
   readonly sessions: ReadonlySignal<readonly SessionRow[]>
-  readonly permissions: ReadonlySignal<readonly PermissionRequest[]>
-  readonly elicitations: ReadonlySignal<readonly Elicitation[]>
-  readonly requests: ReadonlySignal<readonly AgentRequest[]>
+  readonly pending: PendingRequests
   onCaughtUp: () => void = () => {}
 
   readonly #api: Api
   readonly #sessions = signal<ReadonlyMap<string, WireSession>>(new Map())
-  readonly #permissions = signal<readonly PermissionRequest[]>([])
-  readonly #elicitations = signal<readonly Elicitation[]>([])
   /** Sessions that events changed while the list was being read: the list may be older. */
   #heardOf = new Set<string>()
   readonly #refreshSessions: Refresh
@@ -60,11 +39,8 @@ export class Lists implements HostListener {
     this.#api = api
     this.#refreshSessions = new Refresh(clock, () => this.#fetchSessions())
     this.#refreshAgents = new Refresh(clock, () => this.#fetchAgents())
-    this.permissions = computed(() =>
-      this.#permissions.value.map((each) => this.#titled(each)).map(withAnswers(actions.value)),
-    )
-    this.elicitations = computed(() => this.#elicitations.value.map(withAnswers(actions.value)))
-    this.requests = computed(() => [...this.permissions.value, ...this.elicitations.value])
+    const titleOf = (sessionId: string) => this.#sessions.value.get(sessionId)?.title ?? null
+    this.pending = new PendingRequests(actions, titleOf)
     this.sessions = computed(() => this.#rows())
   }
 
@@ -94,10 +70,7 @@ export class Lists implements HostListener {
   // ---- called by the stream (`HostListener`) ------------------------------------------------------
 
   onHostState(state: HostState): void {
-    this.#permissions.value = state.permissions.flatMap(
-      (each) => permissionOf(each, derivedOf(each.extensions)) ?? [],
-    )
-    this.#elicitations.value = state.elicitations.map(elicitationOf)
+    this.pending.replaceAll(state)
     const merged = new Map(this.#sessions.value)
     for (const each of state.sessions as WireSession[]) {
       merged.set(each.sessionId, { ...merged.get(each.sessionId), ...each })
@@ -114,33 +87,15 @@ export class Lists implements HostListener {
       case 'agent-removed':
         return this.#refreshAgents.soon()
       case 'permission-updated':
-        return this.#onPermission(event.payload, derivedOf(event.extensions))
+        return this.pending.onPermission(event.payload, event.extensions)
       case 'quarterdeck/elicitation-updated':
-        return this.#onElicitation(event.payload)
+        return this.pending.onElicitation(event.payload)
       case 'diagnostic':
       case 'install-progress':
         return // for the hub's log
       default:
         ignoreNewer(event)
     }
-  }
-
-  #onPermission(payload: PermissionUpdatedPayload, derived: DerivedRequest | null): void {
-    const others = this.#permissions.value.filter((each) => each.requestId !== payload.requestId)
-    const pending = payload.status === 'pending' ? permissionOf(payload, derived) : null
-    this.#permissions.value = pending === null ? others : [...others, pending]
-  }
-
-  #onElicitation(payload: HostElicitationSnapshot): void {
-    const others = this.#elicitations.value.filter((each) => each.requestId !== payload.requestId)
-    const isPending = payload.status === 'pending'
-    this.#elicitations.value = isPending ? [...others, elicitationOf(payload)] : others
-  }
-
-  /** The title of its session, which may come after the request. */
-  #titled(request: PermissionRequest): PermissionRequest {
-    const title = this.#sessions.value.get(request.sessionId)?.title ?? null
-    return title === request.title ? request : { ...request, title }
   }
 
   #onSession(session: WireSession): void {
@@ -191,54 +146,12 @@ export class Lists implements HostListener {
   // ---- rows -------------------------------------------------------------------------------------
 
   #rows(): readonly SessionRow[] {
-    const waiting = new Map<string, number>()
-    for (const each of [...this.#permissions.value, ...this.#elicitations.value]) {
-      const id = each.sessionId ?? ''
-      waiting.set(id, (waiting.get(id) ?? 0) + 1)
-    }
+    const waiting = this.pending.countBySession()
     // The hub lists them in the order of their creation.
     const newestFirst = [...this.#sessions.value.values()].reverse()
     newestFirst.sort((one, other) => (lastAt(other) ?? 0) - (lastAt(one) ?? 0))
     const rows = newestFirst.map((each) => rowOf(each, waiting.get(each.sessionId) ?? 0))
     return rows.sort((one, other) => GROUPS.indexOf(one.group) - GROUPS.indexOf(other.group))
-  }
-}
-
-function derivedOf(extensions: unknown): DerivedRequest | null {
-  const ours = (extensions as { quarterdeck?: { request?: DerivedRequest } } | undefined)?.quarterdeck
-  return ours?.request ?? null
-}
-
-/** A request as it is shown; null without what the hub derived, for then it cannot be answered here. */
-function permissionOf(
-  payload: PermissionUpdatedPayload,
-  derived: DerivedRequest | null,
-): PermissionRequest | null {
-  if (derived === null) return null
-  const { requestedAt, agent, expiresAt, ...facts } = derived
-  return {
-    ...facts,
-    kind: 'permission',
-    requestId: payload.requestId,
-    sessionId: payload.sessionId,
-    agentId: payload.agentId ?? null,
-    agent: agent ?? null,
-    title: null,
-    toolCall: payload.toolCall,
-    requestedAt,
-    expiresAt: expiresAt ?? null,
-    answer: null,
-  }
-}
-
-function elicitationOf(payload: HostElicitationSnapshot): Elicitation {
-  return {
-    kind: 'elicitation',
-    requestId: payload.requestId,
-    sessionId: payload.sessionId ?? null,
-    agentId: payload.agentId ?? null,
-    request: payload.request,
-    answer: null,
   }
 }
 
@@ -293,13 +206,6 @@ export function agentOf(agent: Partial<AgentRow>): AgentRow {
     capabilities: agent.capabilities ?? null,
     confinement: agent.confinement ?? null,
     authMethods: agent.authMethods ?? [],
-  }
-}
-
-function withAnswers(actions: readonly Action[]) {
-  return <T extends { requestId: string; answer: Action | null }>(item: T): T => {
-    const answer = actions.findLast((each) => each.target === item.requestId)
-    return answer === undefined ? item : { ...item, answer }
   }
 }
 

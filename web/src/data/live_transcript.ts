@@ -2,7 +2,7 @@
 // applies live events by the same rules as the hub. Entries are immutable: a changed one is a new
 // object. `OpenSession` puts them into a signal before the next frame; `screens/session.tsx` draws
 // them.
-import type { SessionStatusChangeEvent } from '../protocol/events.ts'
+import type { MessageUpdateEvent, SessionStatusChangeEvent } from '../protocol/events.ts'
 import { ignoreNewer } from '../protocol/exhaustive.ts'
 import { Fold, LiveTerminal, initialState, type Change } from '../protocol/reduce.ts'
 import { TailText } from '../protocol/terminal.ts'
@@ -89,13 +89,17 @@ export class LiveTranscript {
         return this.#chunk('thought', event)
       case 'user-message-chunk':
         return this.#chunk('user', event)
+      case 'message-update':
+        return this.#replaceMessage(event)
       case 'tool-call':
+      case 'tool-call-content-chunk':
       case 'tool-call-update': {
         const change = this.#reduce(event)
         if (change?.type === 'tool') this.#onCall(change.call, event, change.isNew)
         return
       }
-      case 'terminal-output': {
+      case 'terminal-output':
+      case 'terminal-update': {
         const change = this.#reduce(event)
         if (change?.type === 'terminal') this.#onTerminal(change.terminalId)
         return
@@ -116,7 +120,10 @@ export class LiveTranscript {
         this.#push({ type: 'mismatch', seq: event.seq, at: event.ts, requestId, toolCallId, differences })
         return
       }
+      case 'foreground':
       case 'plan':
+      case 'plan-removed':
+      case 'plan-update':
       case 'usage-update':
       case 'session-info-update':
       case 'available-commands-update':
@@ -208,6 +215,40 @@ export class LiveTranscript {
       isClipped: false,
     })
     if (messageId !== null) this.#open.set(openKey(kind, messageId), event.seq)
+  }
+
+  /** Put the whole content of a message where it began; its later pieces are left empty. */
+  #replaceMessage(event: MessageUpdateEvent): void {
+    const { kind, messageId, content } = event.payload
+    if (content == null || messageId == null) return
+    this.#isFresh = false
+    const isPiece = (each: Entry): boolean =>
+      each.type === 'message' && each.kind === kind && each.messageId === messageId
+    const first = this.#entries.findIndex(isPiece)
+    if (first < 0) {
+      this.#beginMessage(kind, messageId, event)
+      this.#setContent(this.#entries.length - 1, content)
+      return
+    }
+    this.#entries = this.#entries.filter((each, index) => {
+      const isLater = index > first && isPiece(each)
+      if (isLater) this.#stale.delete(each.seq)
+      return !isLater
+    })
+    const seq = this.#entries[first]?.seq ?? event.seq
+    if (this.clippedSeq === seq) this.clippedSeq = null
+    this.#stale.delete(seq)
+    this.#setContent(first, content)
+    const key = openKey(kind, messageId)
+    if (this.#open.has(key)) this.#open.set(key, seq)
+  }
+
+  #setContent(index: number, content: readonly ContentBlock[]): void {
+    const entry = this.#entries[index]
+    if (entry?.type !== 'message') return
+    const joined = new MessageContent([])
+    for (const block of content) joined.append(block)
+    this.#entries[index] = { ...entry, content: joined.content(), isClipped: false }
   }
 
   // ---- the rest ---------------------------------------------------------------------------------
@@ -414,7 +455,9 @@ function isPlain(block: ContentBlock): block is ContentBlock & { text: string } 
 }
 
 function isOver(call: ToolCall): boolean {
-  return call.status === 'completed' || call.status === 'failed'
+  return (
+    call.status === 'completed' || call.status === 'failed' || call.status === 'cancelled'
+  )
 }
 
 function openKey(kind: MessageKind, messageId: unknown): string {

@@ -209,7 +209,8 @@ export class Outbox {
 
   #applied(stored: StoredAction, answer: unknown): void {
     this.#forget(stored.key)
-    this.#change(stored.key, { state: 'applied', refusal: null })
+    const problem = (answer as { problem?: string } | null)?.problem ?? null
+    this.#change(stored.key, { state: 'applied', refusal: null, problem })
     const action = this.#find(stored.key)
     if (action !== undefined) this.#onApplied(action, answer)
     this.#clock.after(SHOWN_MS, () => {
@@ -263,6 +264,7 @@ export class Outbox {
       at,
       state,
       refusal,
+      problem: null,
       body: body ?? {},
     }
     this.#actions.value = [...this.#actions.value, action]

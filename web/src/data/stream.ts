@@ -33,7 +33,7 @@ export interface SessionListener {
   onEnded(reason: string, message: string): void
 }
 
-/** `Lists` (`lists.ts`): sessions, agents, and pending requests. */
+/** `Lists` (`lists.ts`): sessions and agents; it passes requests to `PendingRequests`. */
 export interface HostListener {
   onEvent(event: HostEvent): void
   onHostState(state: HostState): void

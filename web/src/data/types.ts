@@ -22,6 +22,7 @@ import type {
 import type * as api from './api_types.ts'
 
 export type {
+  DeviceEvent,
   FolderList,
   KnownAgent,
   Pairing,
@@ -263,6 +264,8 @@ export interface Action {
   /** When the user took it, in milliseconds. */
   readonly at: number
   readonly refusal: Refusal | null
+  /** What to know about an answer that was applied and is not stored yet, as on a full disk. */
+  readonly problem: string | null
   /** The body that is sent, such as {optionId}; used to show it as pending. */
   readonly body: JsonObject
 }
@@ -298,7 +301,8 @@ export interface Data {
   /** Sessions with an offline copy on this device, the last seen first. */
   readonly lastSeen: ReadonlySignal<readonly SessionRow[]>
   readonly agents: ReadonlySignal<readonly AgentRow[]>
-  readonly knownAgents: ReadonlySignal<readonly api.KnownAgent[]>
+  /** The agents that the hub knows by name; null until it has listed them. */
+  readonly knownAgents: ReadonlySignal<readonly api.KnownAgent[] | null>
   readonly permissions: ReadonlySignal<readonly PermissionRequest[]>
   readonly elicitations: ReadonlySignal<readonly Elicitation[]>
   /** All pending requests: permission requests, then elicitations. */
@@ -349,7 +353,7 @@ export interface Data {
   reopenSession(sessionId: string): Promise<Outcome<SessionRow>>
   startAgent(name: string): Promise<Outcome<AgentRow>>
   stopAgent(agentId: string): Promise<Outcome<null>>
-  refreshKnownAgents(): Promise<void>
+  refreshKnownAgents(): Promise<Outcome<null>>
   /** Folders under a path on the hub's computer; without a path, under a default one. */
   folders(path?: string): Promise<Outcome<api.FolderList>>
   /** Files in the folders of a session that match letters of their names, the best match first. */
@@ -368,8 +372,12 @@ export interface Data {
   /** Read the devices; false if that failed. */
   refreshDevices(): Promise<boolean>
   renameDevice(id: string, name: string): Promise<Outcome<Device>>
-  revokeDevice(id: string): Promise<Outcome<null>>
-  logout(): Promise<Outcome<null>>
+  /** Returns what to do if the end of the device is not stored yet, as on a full disk. */
+  revokeDevice(id: string): Promise<Outcome<string | null>>
+  /** What happened to devices, the newest first. */
+  deviceLog(): Promise<Outcome<api.DeviceEvent[]>>
+  /** Returns what `revokeDevice` does. */
+  logout(): Promise<Outcome<string | null>>
 
   enablePush(kinds?: Partial<Record<PushKind, boolean>>): Promise<Outcome<null>>
   disablePush(): Promise<Outcome<null>>

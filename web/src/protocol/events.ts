@@ -10,7 +10,7 @@ export type StopReason = 'end_turn' | 'max_tokens' | 'max_turn_requests' | 'refu
 
 export type ToolKind = 'read' | 'edit' | 'delete' | 'move' | 'search' | 'execute' | 'think' | 'fetch' | 'switch_mode' | 'other'
 
-export type ToolCallStatus = 'pending' | 'in_progress' | 'completed' | 'failed'
+export type ToolCallStatus = 'pending' | 'in_progress' | 'paused' | 'completed' | 'failed' | 'cancelled'
 
 export interface ToolCallLocation {
   path: string
@@ -20,7 +20,7 @@ export interface ToolCallLocation {
 export interface PlanEntry {
   content: string
   priority: 'high' | 'medium' | 'low'
-  status: 'pending' | 'in_progress' | 'completed'
+  status: 'pending' | 'in_progress' | 'completed' | 'cancelled'
 }
 
 export interface AvailableCommand {
@@ -214,6 +214,55 @@ export interface TerminalOutputPayload {
   exit?: TerminalExit
 }
 
+export interface MessageUpdatePayload {
+  kind: MessageKind
+  messageId: string
+  content?: ContentBlock[]
+}
+
+export interface ToolCallContentChunkPayload {
+  toolCallId: string
+  content: ToolCallContent
+}
+
+export interface TerminalText {
+  text: string
+  truncated?: boolean
+}
+
+export interface TerminalSize {
+  cols: number
+  rows: number
+}
+
+export interface TerminalUpdatePayload {
+  terminalId: string
+  output?: TerminalText | null
+  exit?: TerminalExit | null
+  command?: string | null
+  cwd?: string | null
+  size?: TerminalSize | null
+  cancellable?: boolean | null
+}
+
+export interface ForegroundPayload {
+  state: string
+  background?: JsonObject[]
+  promptKey?: string
+}
+
+export interface PlanUpdatePayload {
+  planId: string
+  type: string
+  entries?: PlanEntry[]
+  content?: string
+  uri?: string
+}
+
+export interface PlanRemovedPayload {
+  planId: string
+}
+
 export type UnrecognizedUpdatePayload = JsonObject
 
 export interface AgentExit {
@@ -245,6 +294,7 @@ export interface SessionUpdatedPayload {
   agentDefinitionId?: string
   title?: string | null
   updatedAt?: string | null
+  parentSessionId?: string
 }
 
 export interface PermissionUpdatedPayload {
@@ -410,6 +460,42 @@ export interface UnrecognizedUpdateEvent extends Envelope {
   payload: UnrecognizedUpdatePayload
 }
 
+export interface MessageUpdateEvent extends Envelope {
+  type: 'message-update'
+  sessionId: string
+  payload: MessageUpdatePayload
+}
+
+export interface ToolCallContentChunkEvent extends Envelope {
+  type: 'tool-call-content-chunk'
+  sessionId: string
+  payload: ToolCallContentChunkPayload
+}
+
+export interface TerminalUpdateEvent extends Envelope {
+  type: 'terminal-update'
+  sessionId: string
+  payload: TerminalUpdatePayload
+}
+
+export interface ForegroundEvent extends Envelope {
+  type: 'foreground'
+  sessionId: string
+  payload: ForegroundPayload
+}
+
+export interface PlanUpdateEvent extends Envelope {
+  type: 'plan-update'
+  sessionId: string
+  payload: PlanUpdatePayload
+}
+
+export interface PlanRemovedEvent extends Envelope {
+  type: 'plan-removed'
+  sessionId: string
+  payload: PlanRemovedPayload
+}
+
 export interface AgentUpdatedEvent extends Envelope {
   type: 'agent-updated'
   agentId?: string
@@ -473,6 +559,12 @@ export type SessionEvent =
   | ApprovalMismatchEvent
   | TerminalOutputEvent
   | UnrecognizedUpdateEvent
+  | MessageUpdateEvent
+  | ToolCallContentChunkEvent
+  | TerminalUpdateEvent
+  | ForegroundEvent
+  | PlanUpdateEvent
+  | PlanRemovedEvent
 
 export type HostEvent =
   | AgentUpdatedEvent

@@ -23,10 +23,13 @@ import type {
 export const TERMINAL_OUTPUT_LIMIT = 1024 * 1024
 /** Answered and superseded permission requests kept, the newest. */
 export const RESOLVED_PERMISSIONS_LIMIT = 100
+/** Plans kept by their ids, those that changed last. */
+export const PLANS_LIMIT = 100
 
 /** What an event changed. */
 export type Change =
   | { type: 'message'; index: number; block: ContentBlock; isNew: boolean }
+  | { type: 'replaced'; index: number; isNew: boolean }
   | { type: 'tool'; call: ToolCall; isNew: boolean }
   | { type: 'terminal'; terminalId: string }
   | { type: 'reset' }
@@ -41,6 +44,13 @@ type RareType =
   | 'session-info-update'
   | 'prompt-finished'
   | 'session-status-change'
+type WorkType =
+  | 'foreground'
+  | 'message-update'
+  | 'plan-removed'
+  | 'plan-update'
+  | 'terminal-update'
+  | 'tool-call-content-chunk'
 type ConfigType =
   | 'available-commands-update'
   | 'config-options-update'
@@ -48,6 +58,7 @@ type ConfigType =
   | 'session-config-init'
 
 const OTHER: Change = { type: 'other' }
+const TERMINAL_FACTS = ['exit', 'command', 'cwd', 'size', 'cancellable'] as const
 
 export function initialState(sessionId: string): SessionState {
   return {
@@ -74,6 +85,10 @@ export function initialState(sessionId: string): SessionState {
 export class LiveTerminal implements Terminal {
   truncated: boolean
   declare exit?: NonNullable<Terminal['exit']>
+  declare command?: NonNullable<Terminal['command']>
+  declare cwd?: NonNullable<Terminal['cwd']>
+  declare size?: NonNullable<Terminal['size']>
+  declare cancellable?: NonNullable<Terminal['cancellable']>
   readonly #tail: TailText
 
   constructor(tail: TailText, truncated: boolean) {
@@ -89,13 +104,36 @@ export class LiveTerminal implements Terminal {
   extended(delta: string | null): LiveTerminal {
     const wasCut = delta !== null && this.#tail.extend(delta, TERMINAL_OUTPUT_LIMIT)
     const next = new LiveTerminal(this.#tail, this.truncated || wasCut)
-    if (this.exit !== undefined) next.exit = this.exit
+    return Object.assign(next, this.facts())
+  }
+
+  /** Return it with other output, or the same, and what the update says; null removes a fact. */
+  updated(payload: Payload): LiveTerminal {
+    const next =
+      payload.output === undefined ? this.extended(null) : LiveTerminal.of(payload.output)
+    if (payload.output !== undefined) Object.assign(next, this.facts())
+    for (const name of TERMINAL_FACTS) {
+      if (payload[name] === null) delete next[name]
+      else if (payload[name] !== undefined) Object.assign(next, { [name]: payload[name] })
+    }
     return next
   }
 
+  static of(output: Payload): LiveTerminal {
+    const tail = new TailText()
+    const piece = isObject(output) ? (output as { text?: unknown }).text : undefined
+    const wasCut = tail.extend(piece == null ? '' : text(piece), TERMINAL_OUTPUT_LIMIT)
+    return new LiveTerminal(tail, Boolean(output?.truncated) || wasCut)
+  }
+
+  facts(): Pick<Terminal, (typeof TERMINAL_FACTS)[number]> {
+    const known = TERMINAL_FACTS.filter((name) => this[name] !== undefined)
+    return Object.fromEntries(known.map((name) => [name, this[name]]))
+  }
+
   toJSON(): Terminal {
-    const { output, truncated, exit } = this
-    return exit === undefined ? { output, truncated } : { output, truncated, exit }
+    const { output, truncated } = this
+    return { output, truncated, ...this.facts() }
   }
 }
 
@@ -145,6 +183,13 @@ export class Fold {
       case 'current-mode-update':
       case 'session-config-init':
         return this.#config(event.type, payload)
+      case 'foreground':
+      case 'message-update':
+      case 'plan-removed':
+      case 'plan-update':
+      case 'terminal-update':
+      case 'tool-call-content-chunk':
+        return this.#work(event.type, event, payload)
       case 'approval-mismatch':
       case 'unrecognized-update':
         return null
@@ -216,6 +261,68 @@ export class Fold {
     if (payload.exit != null) next.exit = payload.exit
     this.state.terminals.set(terminalId, next)
     return { type: 'terminal', terminalId }
+  }
+
+  #work(type: WorkType, event: SessionEvent, payload: Payload): Change | null {
+    const { state } = this
+    switch (type) {
+      case 'foreground':
+        state.foreground = payload
+        return OTHER
+      case 'message-update':
+        return this.#message(event, payload)
+      case 'plan-update': {
+        const plans = new Map(state.plans)
+        const id = text(payload.planId ?? null)
+        plans.delete(id) // the one that changed last is the last
+        plans.set(id, payload)
+        for (const first of plans.keys()) {
+          if (plans.size <= PLANS_LIMIT) break
+          plans.delete(first)
+        }
+        state.plans = plans
+        return OTHER
+      }
+      case 'plan-removed': {
+        const plans = new Map(state.plans)
+        if (!plans.delete(text(payload.planId ?? null))) return null
+        state.plans = plans
+        return OTHER
+      }
+      case 'terminal-update': {
+        const terminalId = text(payload.terminalId ?? null)
+        const old = state.terminals.get(terminalId)
+        const before = old instanceof LiveTerminal ? old : new LiveTerminal(new TailText(), false)
+        state.terminals.set(terminalId, before.updated(payload))
+        return { type: 'terminal', terminalId }
+      }
+      case 'tool-call-content-chunk': {
+        const id = text(payload.toolCallId ?? null)
+        const old = state.toolCalls.get(id)
+        if (old === undefined) return null
+        const call = { ...old, content: [...old.content, payload.content ?? null] }
+        state.toolCalls.set(id, call)
+        return { type: 'tool', call, isNew: false }
+      }
+    }
+  }
+
+  /** Replace the content of a message, or start one; one without an id cannot be named. */
+  #message(event: SessionEvent, payload: Payload): Change | null {
+    if (payload.content == null || payload.messageId == null) return null
+    const { messages } = this.state
+    const { kind, messageId } = payload
+    const content = [...elements<ContentBlock>(payload.content)]
+    const index = this.#positions.get(key(kind, messageId)) ?? -1
+    const found = messages[index]
+    const message = { kind, messageId, content, seq: found?.seq ?? event.seq }
+    if (found === undefined) {
+      this.#remember(message, messages.length)
+      messages.push(message)
+      return { type: 'replaced', index: messages.length - 1, isNew: true }
+    }
+    messages[index] = message
+    return { type: 'replaced', index, isNew: false }
   }
 
   #rare(type: RareType, payload: Payload): Change {
@@ -309,6 +416,7 @@ export function toJson(state: SessionState): unknown {
     JSON.stringify({
       ...state,
       toolCalls: Object.fromEntries(state.toolCalls),
+      ...(state.plans === undefined ? {} : { plans: Object.fromEntries(state.plans) }),
       terminals: Object.fromEntries(state.terminals),
     }),
   )

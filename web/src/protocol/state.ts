@@ -4,10 +4,12 @@ import type {
   AcpEventExtensions,
   AvailableCommand,
   Cost,
+  ForegroundPayload,
   MessageKind,
   PermissionOption,
   PermissionResolution,
   PlanPayload,
+  PlanUpdatePayload,
   PromptErrorState,
   RequestPermissionOutcome,
   SessionConfigOption,
@@ -15,6 +17,7 @@ import type {
   SessionStatus,
   StopReason,
   TerminalExit,
+  TerminalSize,
   ToolCallLocation,
   ToolCallStatus,
   ToolCallUpdatePayload,
@@ -47,6 +50,10 @@ export interface TerminalOutputState {
   output: string
   truncated: boolean
   exit?: TerminalExit
+  command?: string
+  cwd?: string
+  size?: TerminalSize
+  cancellable?: boolean
 }
 
 export interface SessionInfoState {
@@ -95,4 +102,6 @@ export interface SessionState {
   pendingPermissionRequests: PendingPermissionRequest[]
   terminals: Map<string, TerminalOutputState>
   resolvedPermissionRequests: ResolvedPermissionRequest[]
+  foreground?: ForegroundPayload
+  plans?: Map<string, PlanUpdatePayload>
 }

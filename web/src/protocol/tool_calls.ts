@@ -13,7 +13,7 @@ import type { SessionEvent, ToolCall } from './types.ts'
 // oxlint-disable-next-line typescript/no-explicit-any -- payloads are whatever an agent sent
 type Payload = any
 
-const FINAL = new Set<unknown>(['completed', 'failed'])
+const FINAL = new Set<unknown>(['completed', 'failed', 'cancelled'])
 
 // ---- DOCUMENTED --------------------------------------------------------------------------------
 

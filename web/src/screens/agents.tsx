@@ -22,7 +22,7 @@ export function AgentsScreen(): JSX.Element {
   const running = data.agents.value.filter(
     (agent) => agent.status !== 'exited' || agent.reason !== 'disposed',
   )
-  const known = data.knownAgents.value
+  const known = data.knownAgents.value ?? []
   const installed = known.filter((agent) => agent.installed)
   const missing = known.filter((agent) => !agent.installed)
   return (
@@ -89,6 +89,7 @@ export function AgentsScreen(): JSX.Element {
 
 function noteOf(agent: KnownAgent): string {
   if (agent.name === 'demo') return 'Built in: works offline, needs no API key, gives scripted answers'
+  if (agent.url !== null) return `Runs at ${agent.url}`
   if (agent.source === 'configured') return 'From your configuration'
   return [agent.command, ...agent.args].join(' ')
 }

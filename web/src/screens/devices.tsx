@@ -5,11 +5,12 @@ import { useEffect, useState } from 'preact/hooks'
 import { data, type Device, type PairingCodes, type Scope } from '../data/index.ts'
 import { now, slowNow } from '../ui/clock'
 import { CopyButton } from '../ui/code'
-import { age, countdown, timeOf } from '../ui/format'
+import { age, countdown, sentence, timeOf } from '../ui/format'
 import { DevicesIcon, PlusIcon } from '../ui/icons'
 import { Banner, ChoiceList, showToast, Sheet } from '../ui/kit'
 import { QrCode } from '../ui/qr'
 import { Screen } from '../ui/screen'
+import { DeviceHistory } from './device_history'
 
 export const SCOPES: readonly { value: Scope; label: string; note: string }[] = [
   { value: 'view', label: 'View', note: 'See sessions and pending requests' },
@@ -54,6 +55,7 @@ export function DevicesScreen(): JSX.Element {
       ) : (
         <p class="note">Only an admin device can pair other devices.</p>
       )}
+      {data.may('admin') ? <DeviceHistory /> : null}
       {isPairing ? <PairSheet onClose={() => setPairing(false)} /> : null}
       {changing === null ? null : (
         <DeviceSheet device={changing} onClose={() => setChanging(null)} />
@@ -96,8 +98,12 @@ function DeviceSheet({ device, onClose }: { device: Device; onClose: () => void 
       return
     }
     const outcome = device.isThis ? await data.logout() : await data.revokeDevice(device.id)
-    if (outcome.ok) onClose()
-    else showToast(outcome.refusal.message, 'bad')
+    if (!outcome.ok) {
+      showToast(outcome.refusal.message, 'bad')
+      return
+    }
+    onClose()
+    if (outcome.value !== null) showToast(sentence(outcome.value), 'bad')
   }
   const isOwner = device.id === 'owner'
   return (
@@ -131,7 +137,7 @@ function DeviceSheet({ device, onClose }: { device: Device; onClose: () => void 
       ) : null}
       <p class="note">
         Scope: {scopeName(device.scope).toLowerCase()}.
-        {isOwner ? ' This is the owner token; to revoke it, delete its file.' : ''}
+        {isOwner ? ' This is the user of the hub’s computer, and cannot be revoked.' : ''}
       </p>
       {isOwner || !(device.isThis || data.may('admin')) ? null : (
         <button type="button" class="button bad" onClick={() => void revoke()}>
@@ -144,6 +150,7 @@ function DeviceSheet({ device, onClose }: { device: Device; onClose: () => void 
               : 'Revoke'}
         </button>
       )}
+      {data.may('admin') ? <DeviceHistory device={device} /> : null}
     </Sheet>
   )
 }

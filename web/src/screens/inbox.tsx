@@ -157,7 +157,7 @@ const KINDS: Record<string, string> = {
   reject_always: 'Always rejected',
 }
 
-function DecisionLine({ decision }: { decision: Decision }): JSX.Element {
+export function DecisionLine({ decision }: { decision: Decision }): JSX.Element {
   const isAllowed = decision.optionKind?.startsWith('allow') === true
   const said =
     decision.state === 'superseded' ? 'Withdrawn' : (KINDS[decision.optionKind ?? ''] ?? 'Answered')

@@ -19,17 +19,32 @@ const LAST_AGENT = 'quarterdeck.agent'
 const starting = signal(false)
 
 export function NewSessionScreen({ agent }: { agent: string | null }): JSX.Element {
-  useEffect(() => void data.refreshKnownAgents(), [])
-  const installed = data.knownAgents.value.filter((each) => each.installed)
+  const known = data.knownAgents.value
+  const installed = (known ?? []).filter((each) => each.installed)
   const recent = recentFolders()
   const [chosen, setChosen] = useState<string | null>(agent)
   const [folder, setFolder] = useState<string>(recent[0] ?? '')
   const [draft] = useState(() => data.newDraft(hasShared() ? shared.value : null))
   const text = draft.text.value
   const isEmpty = text.trim() === '' && draft.attachments.value.length === 0
-  const isStarting = starting.value
   const [problem, setProblem] = useState<string | null>(null)
   const selected = chosen ?? lastAgent(installed.map((each) => each.name))
+  const [isWaiting, setWaiting] = useState(false)
+  const isStarting = starting.value || isWaiting
+
+  useEffect(() => {
+    void data.refreshKnownAgents().then((outcome) => {
+      if (outcome.ok || data.knownAgents.value !== null) return
+      setWaiting(false)
+      setProblem(outcome.refusal.message)
+    })
+  }, [])
+
+  useEffect(() => {
+    if (!isWaiting || known === null) return
+    setWaiting(false)
+    void start()
+  }, [isWaiting, known])
 
   useEffect(() => {
     if (folder !== '') return
@@ -41,9 +56,19 @@ export function NewSessionScreen({ agent }: { agent: string | null }): JSX.Eleme
   }, [])
 
   const start = async (): Promise<void> => {
-    if (starting.value || selected === null || folder.trim() === '') return
-    starting.value = true
+    if (starting.value) return
     setProblem(null)
+    if (selected === null) {
+      // Enter can be pressed before the hub has listed its agents.
+      if (known === null) setWaiting(true)
+      else setProblem("No agent is installed on the hub's computer. Install one first.")
+      return
+    }
+    if (folder.trim() === '') {
+      setProblem('The agent needs a folder. Enter one, or browse.')
+      return
+    }
+    starting.value = true
     const outcome = await data
       .createSession({ agent: selected, cwd: folder.trim() })
       .finally(() => (starting.value = false))
@@ -87,7 +112,7 @@ export function NewSessionScreen({ agent }: { agent: string | null }): JSX.Eleme
               <span>{each.name}</span>
             </label>
           ))}
-          {installed.length === 0 ? (
+          {known !== null && installed.length === 0 ? (
             <p class="note">No agents are installed on the hub's computer.</p>
           ) : null}
         </fieldset>
@@ -122,7 +147,7 @@ export function NewSessionScreen({ agent }: { agent: string | null }): JSX.Eleme
         <button
           type="submit"
           class="button primary big"
-          disabled={isStarting || selected === null || folder.trim() === ''}
+          disabled={isStarting}
         >
           {isStarting ? 'Starting…' : isEmpty ? 'Start' : 'Start and send'}
         </button>

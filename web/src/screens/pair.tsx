@@ -45,7 +45,7 @@ export function guessedName(agent: string): string {
 
 const NOT_STORED =
   'This browser does not store data for this page, so it stays paired only until you close the page. ' +
-  'To stay paired, use a window that is not private.'
+  'To stay paired, use a window that is not in private mode.'
 
 /** Why this browser cannot make a key at this address, and what to do. */
 function Unsupported(): JSX.Element {
@@ -100,7 +100,7 @@ export function PairScreen(): JSX.Element {
           <p>
             This device is not paired with the hub. Run <code>quarterdeck devices pair</code> on the
             hub's computer, or choose <em>Pair a device</em> on a paired device, then enter the code.
-            Pair again if you cleared this browser's data, or if an older hub had paired it.
+            Pair again if you cleared this browser's data, or if it was paired with an older version of the hub.
           </p>
         )}
         {data.canPair ? null : <Unsupported />}

@@ -111,40 +111,49 @@ function Filters({ all }: { all: readonly SessionRow[] }): JSX.Element {
   const groups = GROUPS.filter(({ group }) => all.some((row) => row.group === group))
   return (
     <div class="filters">
-      <label class="search">
-        <SearchIcon size={18} />
-        <input
-          type="search"
-          placeholder="Search"
-          aria-label="Search sessions"
-          value={search.value}
-          onInput={(event) => {
-            search.value = event.currentTarget.value
-          }}
-        />
-      </label>
-      <div class="chips" role="group" aria-label="Filters">
-        {groups.length < 2
-          ? null
-          : groups.map(({ group, name }) => (
-              <FilterChip
-                key={group}
-                label={name}
-                isOn={onlyGroup.value === group}
-                onToggle={(isOn) => (onlyGroup.value = isOn ? group : null)}
-              />
+      <div class="search-row">
+        <label class="search">
+          <SearchIcon size={18} />
+          <input
+            type="search"
+            placeholder="Search"
+            aria-label="Search sessions"
+            value={search.value}
+            onInput={(event) => {
+              search.value = event.currentTarget.value
+            }}
+          />
+        </label>
+        {agents.length < 2 ? null : (
+          <select
+            class="agent-filter"
+            aria-label="Filter by agent"
+            value={onlyAgent.value ?? ''}
+            onChange={(event) => {
+              onlyAgent.value = event.currentTarget.value || null
+            }}
+          >
+            <option value="">All agents</option>
+            {agents.map((agent) => (
+              <option key={agent} value={agent}>
+                {agent}
+              </option>
             ))}
-        {agents.length < 2
-          ? null
-          : agents.map((agent) => (
-              <FilterChip
-                key={agent}
-                label={agent}
-                isOn={onlyAgent.value === agent}
-                onToggle={(isOn) => (onlyAgent.value = isOn ? agent : null)}
-              />
-            ))}
+          </select>
+        )}
       </div>
+      {groups.length < 2 ? null : (
+        <div class="chips" role="group" aria-label="Filter by status">
+          {groups.map(({ group, name }) => (
+            <FilterChip
+              key={group}
+              label={name}
+              isOn={onlyGroup.value === group}
+              onToggle={(isOn) => (onlyGroup.value = isOn ? group : null)}
+            />
+          ))}
+        </div>
+      )}
     </div>
   )
 }

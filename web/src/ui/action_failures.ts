@@ -1,7 +1,8 @@
-// Shows a toast for every failed action; Settings lists them too.
+// Shows a toast for every failed action, which Settings lists too, and for one that is not stored yet.
 
 import { effect } from '@preact/signals'
 import { data, type Action } from '../data/index.ts'
+import { sentence } from './format'
 import { showToast } from './kit'
 
 export const ACTIONS: Record<Action['kind'], string> = {
@@ -25,6 +26,10 @@ export function watchFailures(): void {
       if (known.has(key) || kind === 'prompt') continue // it stays in the prompt queue with its error
       showToast(`Could not ${ACTIONS[kind]}: ${refusal?.message ?? 'unknown error'}`, 'bad')
     }
-    known = new Set(failed.map((each) => each.key))
+    const unstored = data.actions.value.filter((each) => each.problem !== null)
+    for (const { key, problem } of unstored) {
+      if (!known.has(key)) showToast(sentence(problem ?? ''), 'bad')
+    }
+    known = new Set([...failed, ...unstored].map((each) => each.key))
   })
 }

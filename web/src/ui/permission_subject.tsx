@@ -62,8 +62,8 @@ function Uninspected({ item }: { item: PermissionRequest }): JSX.Element | null 
     <p class="note bad" data-subject="">
       This call cannot be inspected:{' '}
       {item.call.source === 'title'
-        ? 'only the words of the agent say what it does.'
-        : 'the agent did not say what it does.'}
+        ? "only the agent's own description says what it does."
+        : 'the agent did not describe it.'}
     </p>
   )
 }

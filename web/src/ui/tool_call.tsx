@@ -28,7 +28,7 @@ import {
 } from './icons'
 import { languageOf } from './highlighted_code'
 import { CutNote } from './transcript_entries'
-import { exitCode, parentOf, runSummary } from './transcript_lines'
+import { commandOf, exitCode, parentOf, runSummary } from './transcript_lines'
 import { Visible } from './visible_text'
 
 const ICONS: ReadonlyMap<string | null, (props: { size?: number }) => JSX.Element> = new Map([
@@ -79,9 +79,7 @@ export const ToolCard = memo(function ToolCard(props: CardProps): JSX.Element {
         <span class="tool-icon">
           <KindIcon kind={entry.call.kind} />
         </span>
-        <span class={`tool-title ${entry.call.kind === 'execute' ? 'mono' : ''}`}>
-          <Visible text={titleOf(entry, folder)} />
-        </span>
+        <ToolTitle entry={entry} folder={folder} />
         {changes.length === 0 ? null : <DiffTally diff={tallyOf(entry)} />}
         <ToolFacts entry={entry} state={state} />
         <ChevronIcon size={16} class="chevron" />
@@ -149,16 +147,42 @@ function Inner(props: CardProps & { inner: readonly ToolEntry[] }): JSX.Element 
   )
 }
 
+/** The title is in the agent's words, as text; what is monospace is the command of the input. */
+function ToolTitle({ entry, folder }: { entry: ToolEntry; folder: string }): JSX.Element {
+  const title = titleOf(entry, folder)
+  const command = commandOf(entry)
+  const shown = command === null ? null : withoutFolder(stripAnsi(command), folder)
+  return (
+    <span class="tool-title">
+      {title === shown ? null : (
+        <span>
+          <Visible text={title} />
+        </span>
+      )}
+      {shown === null ? null : (
+        <code class="tool-command">
+          <Visible text={shown} />
+        </code>
+      )}
+    </span>
+  )
+}
+
+function withoutFolder(text: string, folder: string): string {
+  return folder === '' ? text : text.replaceAll(`${folder}/`, '')
+}
+
 function titleOf(entry: ToolEntry, folder: string): string {
   const title = entry.call.title === '' ? (entry.call.kind ?? 'Tool') : entry.call.title
   const plain = stripAnsi(title).replace(/^`([^`]*)`$/s, '$1')
-  return folder === '' ? plain : plain.replaceAll(`${folder}/`, '')
+  return withoutFolder(plain, folder)
 }
 
-type State = 'waiting' | 'failed' | 'done' | 'running'
+type State = 'waiting' | 'failed' | 'cancelled' | 'paused' | 'done' | 'running'
 
 function stateOf(entry: ToolEntry, waiting: ReadonlySet<string>): State {
   if (waiting.has(entry.call.toolCallId)) return 'waiting'
+  if (entry.call.status === 'cancelled' || entry.call.status === 'paused') return entry.call.status
   if (entry.call.status === 'failed' || (exitCode(entry) ?? 0) !== 0) return 'failed'
   return entry.call.status === 'completed' ? 'done' : 'running'
 }
@@ -190,6 +214,8 @@ function Running({ since }: { since: number }): JSX.Element | null {
 const STATE_LABELS: Record<State, string> = {
   waiting: 'needs approval',
   failed: 'failed',
+  cancelled: 'cancelled',
+  paused: 'paused',
   done: 'done',
   running: 'running',
 }
@@ -198,8 +224,8 @@ function ToolStatus({ state }: { state: State }): JSX.Element {
   return (
     <span class="tool-status">
       {state === 'done' ? <CheckIcon size={16} /> : null}
-      {state === 'failed' ? <CrossIcon size={16} /> : null}
-      {state === 'waiting' ? <ClockIcon size={16} /> : null}
+      {state === 'failed' || state === 'cancelled' ? <CrossIcon size={16} /> : null}
+      {state === 'waiting' || state === 'paused' ? <ClockIcon size={16} /> : null}
       {state === 'running' ? <span class="spinner" aria-hidden="true" /> : null}
       <span class="aside">{STATE_LABELS[state]}</span>
     </span>

@@ -253,3 +253,22 @@ export function runSummary(tools: readonly ToolEntry[]): string {
     })
     .join(', ')
 }
+
+const LONGEST_COMMAND = 500
+
+/** The command that a call runs, by its input; null if the input names none. Never from the title. */
+export function commandOf(entry: ToolEntry): string | null {
+  const given: unknown = entry.call.rawInput
+  // The input of an editing tool may have a "command" as well: the name of what it does.
+  if (entry.call.kind !== 'execute' || typeof given !== 'object' || given === null) return null
+  const { command, cmd } = given as { command?: unknown; cmd?: unknown }
+  const text = commandText(command) ?? commandText(cmd)
+  if (text === null || text.length <= LONGEST_COMMAND) return text
+  return `${text.slice(0, LONGEST_COMMAND)}…`
+}
+
+function commandText(value: unknown): string | null {
+  if (typeof value === 'string') return value.trim() === '' ? null : value
+  if (!Array.isArray(value) || value.length === 0) return null
+  return value.every((each) => typeof each === 'string') ? value.join(' ') : null
+}

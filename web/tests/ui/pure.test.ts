@@ -5,7 +5,7 @@ import type { ToolCall } from '../../src/protocol/types.ts'
 import { commandMatches } from '../../src/ui/completions.ts'
 import { duration, sentence, shortPath } from '../../src/ui/format.ts'
 import { target, namesHost } from '../../src/ui/safe_links.ts'
-import { parentOf, runSummary, TranscriptLines } from '../../src/ui/transcript_lines.ts'
+import { commandOf, parentOf, runSummary, TranscriptLines } from '../../src/ui/transcript_lines.ts'
 import { fieldsOf, readAnswers } from '../../src/ui/elicitation_form.ts'
 import { RowTops, rowAt, stepToward, visibleRange } from '../../src/ui/row_window.ts'
 
@@ -230,4 +230,17 @@ test('the home folder of another user is not shortened to ~', () => {
 test('messages of the hub become sentences', () => {
   assert.equal(sentence('the hub cannot be reached'), 'The hub cannot be reached.')
   assert.equal(sentence('It is gone.'), 'It is gone.')
+})
+
+test('the command of a call is what its input names, never its title', () => {
+  const of = (kind: string | null, rawInput: unknown) =>
+    commandOf({ call: { kind, rawInput, title: 'rm -rf /' } } as unknown as ToolEntry)
+  assert.equal(of('execute', { command: 'npm test' }), 'npm test')
+  assert.equal(of('execute', { cmd: ['npm', 'test'] }), 'npm test')
+  for (const input of [undefined, null, 'npm test', [], {}, { command: ' ' }, { command: 1 }, { command: ['a', 1] }]) {
+    assert.equal(of('execute', input), null, JSON.stringify(input))
+  }
+  // An editing tool: "command" is the name of what it does.
+  assert.equal(of('edit', { command: 'str_replace' }), null)
+  assert.equal(of('execute', { command: 'x'.repeat(600) })?.length, 501)
 })

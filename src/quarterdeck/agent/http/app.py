@@ -1,5 +1,6 @@
 """The agent as an ASGI application.
 
+    /acp                          ACP over Streamable HTTP (`streamable_app`), or a WebSocket
     POST /acp/rpc?client_id=ID    one JSON-RPC message
         202   a request or a notification; the response is sent on the stream
         204   a response to one of the agent's requests
@@ -8,7 +9,7 @@
 
 Errors are plain text: 400 (client_id, payload), 401 (token), 403 (Host, Origin), 404 (path), 405
 (method), 408 (slow body), 413 (large body), 415 (not application/json), 503 (too many clients, or
-shutting down). No framework: it is two routes, and a hub can mount it under its own.
+shutting down). No framework: it is three routes, and a hub can mount it under its own.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ from anyio.abc import TaskGroup
 
 from quarterdeck.agent.definition import Agent, Prompt
 from quarterdeck.agent.http.client import LAST_EVENT, HttpClient, RequestRepeated, stream_events
+from quarterdeck.agent.http.posted import (
+    JSON,
+    BodyReader,
+    headers_of,
+    media_type,
+    respond,
+    send_rejection,
+)
+from quarterdeck.agent.http.sockets import WebSockets, reject_websocket
+from quarterdeck.agent.http.streamable_app import Caller, StreamableHttp, StreamableOptions
 from quarterdeck.agent.server import AcpService, AgentServer
 from quarterdeck.agent.store import SessionStore
 from quarterdeck.errors import ConnectionClosed
-from quarterdeck.http.asgi import (
-    BodyCutOff,
-    BodyLimits,
-    BodyRejected,
-    DrainLimits,
-    Message,
-    Receive,
-    Send,
-    drain,
-    read_body,
-)
-from quarterdeck.http.headers import PLAIN_HEADERS, answer_preflight, is_preflight, readable_by
+from quarterdeck.http.asgi import Message, Receive, Send
+from quarterdeck.http.headers import answer_preflight, is_preflight, readable_by
 from quarterdeck.http.keepalive import KeepAlive
 from quarterdeck.http.origins import OriginCheck, RejectedRequest, check_token, origin_check
 from quarterdeck.http.sse import ReplayLimits
@@ -52,7 +53,6 @@ Reject = Callable[[Send, RejectedRequest], Awaitable[None]]
 
 CLIENT_ID: Final = re.compile(r"[A-Za-z0-9._~:-]{1,128}")
 _STREAM_SECONDS: Final = 2.0  # for clients to read the last messages when the server ends
-_DRAIN_FACTOR: Final = 4  # times the limit of a body are read, so that its sender sees the reason
 _PING_TICKS: Final = 3  # between two pings
 
 logger = logging.getLogger(__name__)
@@ -106,7 +106,7 @@ class HttpApp:
         """
         self._server = server
         self._check = check
-        self._reject = reject or _reject
+        self._reject = reject or send_rejection
         ticks = options.ping_seconds / _PING_TICKS
         self._keep_alive = KeepAlive(ticks, quiet_ticks=_PING_TICKS, stalled_ticks=None)
         self.options = options
@@ -114,7 +114,10 @@ class HttpApp:
         self._leaving: set[HttpClient] = set()
         self._tasks: TaskGroup | None = None
         self._is_closing = False
-        self._reading: set[anyio.CancelScope] = set()
+        self._bodies = BodyReader(options.max_body, options.body_seconds)
+        self._streamable = StreamableHttp(_streamable_options(options), self._bodies)
+        self._caller = Caller((), server)
+        self._sockets = WebSockets(options.max_clients)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -125,12 +128,21 @@ class HttpApp:
             if refusal is not None:
                 await self._reject(send, refusal)
         elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1000})
+            refusal = self._rejected_socket(scope)
+            if refusal is not None:
+                await reject_websocket(scope, receive, send, refusal)
+            else:
+                most = self.options.max_sessions
+                await self._sockets.serve(self._server, receive, send, max_sessions=most)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Serve until the body ends; then turns are cancelled, sessions closed, streams ended."""
-        async with self._server.running(), anyio.create_task_group() as tasks:
+        async with (
+            self._server.running(),
+            self._streamable.running(),
+            anyio.create_task_group() as tasks,
+        ):
             self._tasks = tasks
             try:
                 yield
@@ -142,8 +154,9 @@ class HttpApp:
     def dismiss(self) -> list[HttpClient]:
         """Accept no more requests and dismiss every client; return them."""
         self._is_closing = True
-        for body in self._reading:
-            body.cancel()
+        self._bodies.give_up()
+        self._streamable.dismiss()
+        self._sockets.dismiss()
         clients = [*self._clients.values(), *self._leaving]
         for client in clients:
             client.dismiss()
@@ -157,6 +170,8 @@ class HttpApp:
                 await client.has_left.wait()
                 with anyio.move_on_after(_STREAM_SECONDS):
                     await client.wait_streamless()
+        await self._streamable.aclose()
+        await self._sockets.aclose()
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
@@ -166,12 +181,12 @@ class HttpApp:
         await send({"type": "lifespan.shutdown.complete"})
 
     def _for_pages(self, scope: Message, send: Send) -> Send:
-        page = None if self._check is None else self._check.page(_headers(scope))
+        page = None if self._check is None else self._check.page(headers_of(scope))
         return send if page is None else readable_by(page, send)
 
     async def _serve(self, scope: Message, receive: Receive, send: Send) -> RejectedRequest | None:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
-        headers = _headers(scope)
+        headers = headers_of(scope)
         page = None if self._check is None else self._check.page(headers)
         if page is not None and is_preflight(scope["method"], headers):
             await answer_preflight(send)
@@ -179,8 +194,10 @@ class HttpApp:
         refusal = None if self._check is None else self._check.rejection(headers)
         if refusal is not None:
             return refusal
+        if path == "/acp":
+            return await self._streamable.serve(scope, receive, send, self._caller)
         if path not in ("/acp/rpc", "/acp/sse"):
-            return RejectedRequest(404, "there are POST /acp/rpc and GET /acp/sse")
+            return RejectedRequest(404, "there are /acp, POST /acp/rpc and GET /acp/sse")
         wanted = "POST" if path == "/acp/rpc" else "GET"
         if scope["method"] != wanted:
             return RejectedRequest(405, f"use {wanted}", (("allow", wanted),))
@@ -191,19 +208,23 @@ class HttpApp:
             return await self._post(client_id, headers, receive, send)
         return await self._stream(client_id, headers, receive, send)
 
+    def _rejected_socket(self, scope: Message) -> RejectedRequest | None:
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        refusal = None if self._check is None else self._check.rejection(headers_of(scope))
+        if refusal is None and path != "/acp":
+            return RejectedRequest(404, "the WebSocket is at /acp")
+        if refusal is None and (self._is_closing or self._tasks is None):
+            return RejectedRequest(503, "the server is shutting down")
+        return refusal
+
     async def _post(
         self, client_id: str, headers: dict[str, str], receive: Receive, send: Send
     ) -> RejectedRequest | None:
-        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":
+        if media_type(headers) != JSON:
             return RejectedRequest(415, "send Content-Type: application/json")
-        try:
-            body = await self._body(headers, receive)
-        except BodyCutOff:
-            return None  # the client has left
-        except BodyRejected as error:
-            # The rest of the body must not be read as the next request.
-            return RejectedRequest(error.status, error.reason, (("connection", "close"),))
+        body = await self._bodies.read(headers, receive)
+        if not isinstance(body, bytes):
+            return body
         message = parse(body)
         if not isinstance(message, Request | Notification | Result | Failure):
             return RejectedRequest(
@@ -222,26 +243,8 @@ class HttpApp:
         except ConnectionClosed as error:
             return RejectedRequest(503, str(error))
         is_answer = isinstance(message, Result | Failure)
-        await _respond(send, 204 if is_answer else 202)
+        await respond(send, 204 if is_answer else 202)
         return None
-
-    async def _body(self, headers: dict[str, str], receive: Receive) -> bytes:
-        size, seconds = self.options.max_body, self.options.body_seconds
-        declared = headers.get("content-length", "")
-        length = int(declared) if declared.isdecimal() else None
-        with anyio.CancelScope() as reading:
-            self._reading.add(reading)
-            try:
-                limits = BodyLimits(size=size, seconds=seconds, idle_seconds=seconds)
-                return await read_body(receive, limits, length)
-            except BodyRejected as error:
-                # A body that is a little too long is read to its end: its sender sees the response.
-                if error.status == 413 and (length or 0) <= size * _DRAIN_FACTOR:
-                    await drain(receive, DrainLimits(size=size * _DRAIN_FACTOR, seconds=seconds))
-                raise
-            finally:
-                self._reading.discard(reading)
-        raise BodyRejected(503, "the server is shutting down")
 
     async def _stream(
         self, client_id: str, headers: dict[str, str], receive: Receive, send: Send
@@ -315,6 +318,16 @@ def http_app(
     return HttpApp(agent, check, options)
 
 
+def _streamable_options(options: HttpOptions) -> StreamableOptions:
+    return StreamableOptions(
+        max_connections=options.max_clients,
+        max_sessions=options.max_sessions,
+        limits=options.limits,
+        ping_seconds=options.ping_seconds,
+        idle_seconds=options.idle_seconds,
+    )
+
+
 def _client_id(scope: Message) -> str | RejectedRequest:
     named = parse_qs(scope["query_string"].decode("latin-1")).get("client_id", [""])
     client_id: str = named[0].strip()
@@ -325,28 +338,6 @@ def _client_id(scope: Message) -> str | RejectedRequest:
             400, "client_id may have up to 128 letters, digits and . _ ~ : - only"
         )
     return client_id
-
-
-def _headers(scope: Message) -> dict[str, str]:
-    return {name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"]}
-
-
-async def _reject(send: Send, refusal: RejectedRequest) -> None:
-    await _respond(send, refusal.status, f"{refusal.reason}\n".encode(), refusal.headers)
-
-
-async def _respond(
-    send: Send, status: int, body: bytes = b"", headers: tuple[tuple[str, str], ...] = ()
-) -> None:
-    known: tuple[tuple[str, str], ...] = headers
-    if status != 204:
-        known = (*known, ("content-length", str(len(body))))
-    if body:
-        known = (*known, ("content-type", "text/plain; charset=utf-8"))
-    encoded = [(name.encode(), text.encode("latin-1", "replace")) for name, text in known]
-    start = {"type": "http.response.start", "status": status, "headers": [*PLAIN_HEADERS, *encoded]}
-    await send(start)
-    await send({"type": "http.response.body", "body": body})
 
 
 def serve_http(
@@ -376,7 +367,7 @@ def serve_http(
     app = http_app(agent, options, host=host, store=store, initial_message=initial_message)
 
     def on_ready(address: str) -> None:
-        _print(f"the agent is at {address}/acp/rpc and {address}/acp/sse")
+        _print(f"the agent is at {address}/acp, {address}/acp/rpc and {address}/acp/sse")
         if generated is not None:
             _print(f"its token, new with every start, is {generated}")
         elif not options.needs_token:

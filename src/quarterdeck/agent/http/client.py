@@ -24,17 +24,17 @@ import hashlib
 import re
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable
 from typing import Final
 
 import anyio
 
-from quarterdeck.errors import ConnectionClosed
+from quarterdeck.agent.http.posted import PostedMessages
 from quarterdeck.http.asgi import Receive, Send
 from quarterdeck.http.keepalive import KeepAlive, LiveConnection
 from quarterdeck.http.sse import EventBuffer, EventStream, ReplayLimits, StreamFormat, serve_events
 from quarterdeck.jsontext import encode_json
 from quarterdeck.wire import Failure, Request, Result, canonical_id, parse
+from quarterdeck.wire.transports.base import OnBytes
 
 LOST: Final = "_quarterdeck/messages_lost"
 LAST_EVENT: Final = re.compile(r"[0-9a-f]{8}-[0-9]{1,18}")
@@ -54,19 +54,13 @@ class HttpTransport:
         self.buffer = EventBuffer(limits)
         self.is_ended = False
         """Whether the buffer gets no more messages."""
-        self._on_bytes: Callable[[bytes], anyio.Event | None] | None = None
-        self._early: list[bytes] = []  # received before the connection reads
-        self._closed = anyio.Event()
+        self._posted = PostedMessages()
         self._is_patient = True
         self._running: dict[bytes, bytes] = {}
         self._answered: OrderedDict[bytes, bytes] = OrderedDict()
 
-    async def pump(self, on_bytes: Callable[[bytes], anyio.Event | None]) -> None:
-        self._on_bytes = on_bytes
-        for message in self._early:
-            on_bytes(message)
-        self._early.clear()
-        await self._closed.wait()
+    async def pump(self, on_bytes: OnBytes) -> None:
+        await self._posted.pump(on_bytes)
 
     def feed(self, message: bytes) -> None:
         """Pass a message of the client to the connection, which handles it at once.
@@ -74,14 +68,7 @@ class HttpTransport:
         Raises:
             ConnectionClosed: if the connection has been closed.
         """
-        if self._closed.is_set():
-            raise ConnectionClosed("this client's connection has just ended; try again")
-        # Outside of strings a line break is white space, and inside there can be none.
-        line = message.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n"
-        if self._on_bytes is None:
-            self._early.append(line)
-        else:
-            self._on_bytes(line)
+        self._posted.feed(message)
 
     def note_request(self, request: Request, body: bytes) -> None:
         """Remember a request.
@@ -121,7 +108,7 @@ class HttpTransport:
 
     async def aclose(self) -> None:
         self.is_ended = True
-        self._closed.set()
+        self._posted.close()
         self.buffer.wake()
 
     async def explain_refusal(self) -> str:
@@ -131,7 +118,7 @@ class HttpTransport:
         return "the client is gone"
 
     def _has_to_wait(self) -> bool:
-        return self.buffer.is_behind and self._is_patient and not self._closed.is_set()
+        return self.buffer.is_behind and self._is_patient and not self._posted.is_closed
 
     def _put(self, data: bytes) -> None:
         for line in data.split(b"\n"):

@@ -34,7 +34,6 @@ def agent_config(app: HttpApp) -> uvicorn.Config:
         capacity=Capacity(connections=MAX_CONNECTIONS),
         head_seconds=app.options.head_seconds,
         answers_silence=True,
-        has_websockets=False,
         error_format=text_error,
     )
     return server_config(app, options, end_seconds=_END_SECONDS)

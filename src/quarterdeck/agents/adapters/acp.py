@@ -175,6 +175,8 @@ class AcpAdapter:
 
     async def is_installed(self) -> bool:
         """Return whether the program of the agent is installed."""
+        if self._definition.url is not None:
+            return True  # whether it runs is known when it is used
         search = (self._definition.env or {}).get("PATH")
         found = await anyio.to_thread.run_sync(
             lambda: shutil.which(self._definition.command, path=search)
@@ -398,7 +400,7 @@ class AcpAdapter:
         listed: list[dict[str, Any]] = []
         cursor: str | None = None
         for _ in range(MAX_PAGES):
-            page = await self._host.list_sessions(agent_id, cursor=cursor)
+            page: Any = await self._host.list_sessions(agent_id, cursor=cursor)  # not checked
             sessions = page.get("sessions") if isinstance(page, dict) else None
             listed += [each for each in sessions or () if isinstance(each, dict)]
             cursor = page.get("nextCursor") if isinstance(page, dict) else None

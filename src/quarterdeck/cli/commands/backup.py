@@ -1,4 +1,4 @@
-"""`quarterdeck backup`: write a backup, also while the hub runs."""
+"""`quarterdeck backup`: write a backup, even while the hub runs."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from quarterdeck.cli.arguments import Parser, add_home, add_json
 def parser() -> Parser:
     parser = Parser(
         "backup",
-        "Write a backup of sessions, prompts, decisions and devices to one file. It is checked, and"
-        " appears under its name only when it is complete.",
+        "Write a backup of sessions, prompts, decisions and devices to one file. The data is"
+        " checked first, and the file appears only when it is complete.",
         (
-            ("quarterdeck backup /mnt/backups", "a file in this folder, named after the time"),
-            ("quarterdeck backup quarterdeck.tar", "a file of this name, which must not exist"),
+            (
+                "quarterdeck backup /mnt/backups",
+                "a new file in this folder, named after the current time",
+            ),
+            ("quarterdeck backup quarterdeck.tar", "this file, which must not exist yet"),
         ),
         "A backup contains prompts, file contents and the keys of the hub: keep it private. It does"
         " not contain hub.toml.",
     )
     parser.add_argument(
-        "target", type=Path, metavar="FILE|DIR", help="file to write, or folder for a new file"
+        "target", type=Path, metavar="FILE|DIR", help="file to write, or a folder for it"
     )
     add_home(parser)
     add_json(parser, '{"path", "format", "version", "createdAt", "sessions", "events", "files"}')

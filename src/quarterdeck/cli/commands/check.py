@@ -1,4 +1,4 @@
-"""`quarterdeck check`: read all stored data and name every damage."""
+"""`quarterdeck check`: read all stored data and report all damage."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def parser() -> Parser:
         " events that were stored are missing.",
         (
             ("quarterdeck check", "exits with status 1 if something is damaged"),
-            ("quarterdeck check --json", "the same for programs"),
+            ("quarterdeck check --json", "the same, for scripts"),
         ),
-        "check changes nothing, and works while the hub runs.",
+        "check changes nothing and works while the hub is running.",
     )
     add_home(parser)
     files = '[{"file", "status", "size", "sessions", "events", "problems"}]'

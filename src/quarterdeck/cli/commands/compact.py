@@ -1,4 +1,4 @@
-"""`quarterdeck compact`: give free space back to the disk."""
+"""`quarterdeck compact`: return unused space to the disk."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from quarterdeck.cli.arguments import Parser, add_home, add_json
 def parser() -> Parser:
     parser = Parser(
         "compact",
-        "Give the space of deleted sessions back to the disk. The hub may run and keeps working"
-        " meanwhile.",
+        "Return the space of deleted sessions to the disk. The hub can keep running meanwhile.",
         (("quarterdeck compact", "prints the size of each file before and after"),),
-        "Needs as much free space as the log has left.",
+        "Needs as much free disk space as the compacted log takes.",
     )
     add_home(parser)
     add_json(parser, '{"files": [{"file", "before", "after"}]}')

@@ -23,8 +23,8 @@ def parser() -> Parser:
 def _check_parser() -> Parser:
     parser = Parser(
         "policy check",
-        "Say what the rules decide about a command: allow, deny or ask; which rule decides, how the"
-        " command was read, and why. Nothing is run.",
+        "Show what the rules decide about a command (allow, deny or ask), which rule decides, how"
+        " the command was parsed, and why. Nothing is run.",
         (
             ("quarterdeck policy check 'npm test && git status'", "with the rules of the hub"),
             ("quarterdeck policy check --config rules.toml 'ls -la'", "with the rules in a file"),
@@ -36,7 +36,9 @@ def _check_parser() -> Parser:
     )
     parser.add_argument("command", nargs="?", metavar="COMMAND", help="command line to check")
     parser.add_argument(
-        "--stdin", action="store_true", help="read calls from standard input, one JSON each line"
+        "--stdin",
+        action="store_true",
+        help="read calls from standard input, one JSON object per line",
     )
     parser.add_argument(
         "--config",
@@ -49,9 +51,11 @@ def _check_parser() -> Parser:
         "--workspace",
         type=Path,
         metavar="DIR",
-        help="folder that the session works in (default: the current one)",
+        help="folder of the session (default: the current one)",
     )
-    parser.add_argument("--agent", metavar="NAME", help="name of the agent: rules may name one")
+    parser.add_argument(
+        "--agent", metavar="NAME", help="name of the agent, for rules that are limited to one"
+    )
     add_json(parser, '{"decision", "rule", "reason", "reading", "risk"}')
     parser.completed = {"--agent": "agents"}
     parser.set_defaults(action="check")

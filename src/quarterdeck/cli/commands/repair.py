@@ -1,4 +1,4 @@
-"""`quarterdeck repair`: save what is intact of damaged data."""
+"""`quarterdeck repair`: recover what is intact in damaged data."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from quarterdeck.cli.arguments import Parser, add_home, add_json
 def parser() -> Parser:
     parser = Parser(
         "repair",
-        "Repair damaged data. First all files are copied as they are; then what is intact is saved,"
-        " and every loss is reported. A damaged session ends at its last event before the damage.",
+        "Repair damaged data. All files are copied first, unchanged. Then repair keeps what is"
+        " intact and reports what is lost. A damaged session ends at its last event before the"
+        " damage.",
         (("quarterdeck repair", "does nothing if the data is intact"),),
         "The hub must be stopped. Readers of the log start over.",
     )

@@ -1,4 +1,4 @@
-"""`quarterdeck restore`: put a backup back."""
+"""`quarterdeck restore`: restore a backup."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from quarterdeck.cli.arguments import Parser, add_home, add_json
 def parser() -> Parser:
     parser = Parser(
         "restore",
-        "Replace the data directory by a backup. The directory as it was is kept beside it.",
+        "Replace the data directory with a backup. The old directory is kept next to it.",
         (("quarterdeck restore quarterdeck.tar", "the hub must be stopped"),),
-        "Devices that were revoked after the backup was written are paired again: revoke them"
-        " again. Readers of the log start over.",
+        "Devices that were revoked after the backup was written are valid again: revoke them again."
+        " Readers of the log start over.",
     )
-    parser.add_argument("source", type=Path, metavar="FILE", help="backup to put back")
+    parser.add_argument("source", type=Path, metavar="FILE", help="backup to restore")
     add_home(parser)
     add_json(parser, '{"home", "aside", "createdAt", "sessions", "events", "files"}')
     return parser

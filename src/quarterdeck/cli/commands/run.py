@@ -31,6 +31,7 @@ def parser() -> Parser:
             ("quarterdeck run claude 'fix the tests' --cwd ~/shop", "an installed agent"),
             ("git diff | quarterdeck run demo -", "read the prompt from standard input"),
             ("quarterdeck run 'hello' -- my-agent --acp", "any program that speaks ACP"),
+            ("quarterdeck run https://desk.example/acp 'hello'", "an agent at a URL"),
             ("quarterdeck run --session 3f 'now add a test'", "continue a session"),
         ),
         _NOTES,
@@ -38,7 +39,13 @@ def parser() -> Parser:
     parser.takes_program = True
     parser.completed = {"words": "agents", "--session": "sessions"}
     parser.add_argument(
-        "words", nargs="*", metavar="AGENT PROMPT", help="the agent's name and the prompt"
+        "words", nargs="*", metavar="AGENT PROMPT", help="the agent's name or URL, and the prompt"
+    )
+    parser.add_argument(
+        "--header",
+        action="append",
+        metavar="'NAME: VALUE'",
+        help="send this to an agent at a URL; ${VARIABLE} is read from the environment",
     )
     parser.add_argument(
         "--cwd", type=Path, metavar="DIR", help="working directory (default: the current one)"

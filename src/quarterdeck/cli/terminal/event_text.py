@@ -15,10 +15,14 @@ from quarterdeck.protocol import (
     ConfigOptionsUpdateEvent,
     CurrentModeUpdateEvent,
     Event,
+    ForegroundEvent,
     HostEvent,
+    MessageUpdateEvent,
     PermissionRequestCreatedEvent,
     PermissionRequestResolvedEvent,
     PlanEvent,
+    PlanRemovedEvent,
+    PlanUpdateEvent,
     PromptFinishedEvent,
     SessionConfigInitEvent,
     SessionEvent,
@@ -27,6 +31,8 @@ from quarterdeck.protocol import (
     SessionState,
     SessionStatusChangeEvent,
     TerminalOutputEvent,
+    TerminalUpdateEvent,
+    ToolCallContentChunkEvent,
     ToolCallEvent,
     ToolCallUpdateEvent,
     UnknownEvent,
@@ -63,6 +69,7 @@ class Marks(NamedTuple):
             "completed": self.completed,
             "in_progress": self.in_progress,
             "failed": self.failed,
+            "cancelled": self.failed,
         }
         return marks.get(str(status), self.pending)
 
@@ -100,33 +107,48 @@ def body(event: Event, marks: Marks, cwd: str) -> list[Line]:
             return [_plan_line(entry, marks) for entry in _tables(payload.get("entries"))]
         case ToolCallEvent() | ToolCallUpdateEvent():
             return _content_lines(payload, cwd)
+        case ToolCallContentChunkEvent():
+            return _content_lines({"content": [payload.get("content")]}, cwd)
+        case PlanUpdateEvent():
+            return _plan_update_lines(payload, marks)
+        case MessageUpdateEvent():
+            texts = (_block_text(block) for block in payload.get("content") or [])
+            return [Line(line) for line in "".join(texts).splitlines()]
         case PermissionRequestCreatedEvent():
             call = payload.get("toolCall")
             return _content_lines(call if isinstance(call, Mapping) else {}, cwd)
         case ApprovalMismatchEvent():
             return mismatch_lines(payload)
-        case (
-            UserMessageChunkEvent()
-            | AgentMessageChunkEvent()
-            | AgentThoughtChunkEvent()
-            | AvailableCommandsUpdateEvent()
-            | CurrentModeUpdateEvent()
-            | SessionConfigInitEvent()
-            | ConfigOptionsUpdateEvent()
-            | SessionInfoUpdateEvent()
-            | UsageUpdateEvent()
-            | PromptFinishedEvent()
-            | SessionStatusChangeEvent()
-            | SessionResetEvent()
-            | PermissionRequestResolvedEvent()
-            | TerminalOutputEvent()
-            | UnrecognizedUpdateEvent()
-            | HostEvent()
-            | UnknownEvent()
-        ):
-            return []
+        case SessionEvent() | HostEvent() | UnknownEvent():
+            return _no_lines(known)
         case _:
             assert_never(known)
+
+
+def _no_lines(
+    _event: UserMessageChunkEvent
+    | AgentMessageChunkEvent
+    | AgentThoughtChunkEvent
+    | AvailableCommandsUpdateEvent
+    | CurrentModeUpdateEvent
+    | SessionConfigInitEvent
+    | ConfigOptionsUpdateEvent
+    | SessionInfoUpdateEvent
+    | UsageUpdateEvent
+    | PromptFinishedEvent
+    | SessionStatusChangeEvent
+    | SessionResetEvent
+    | PermissionRequestResolvedEvent
+    | TerminalOutputEvent
+    | TerminalUpdateEvent
+    | ForegroundEvent
+    | PlanRemovedEvent
+    | UnrecognizedUpdateEvent
+    | HostEvent
+    | UnknownEvent,
+) -> list[Line]:
+    """Return nothing: a few words are enough for such an event."""
+    return []
 
 
 def mismatch_lines(payload: Mapping[str, Any]) -> list[Line]:
@@ -162,6 +184,13 @@ def _plan_line(entry: Mapping[str, Any], marks: Marks) -> Line:
     status = entry.get("status")
     style = {"completed": "good", "in_progress": "strong"}.get(str(status), "")
     return Line(f"{marks.of(status)} {plain(entry.get('content', ''))}", style)
+
+
+def _plan_update_lines(payload: Mapping[str, Any], marks: Marks) -> list[Line]:
+    if payload.get("type") == "items":
+        return [_plan_line(entry, marks) for entry in _tables(payload.get("entries"))]
+    words = payload.get("content") or payload.get("uri") or ""
+    return [Line(line) for line in plain(words).splitlines()]
 
 
 def _content_lines(call: Mapping[str, Any], cwd: str) -> list[Line]:
@@ -290,6 +319,9 @@ _OtherEvent: TypeAlias = (
     | TerminalOutputEvent
     | UnrecognizedUpdateEvent
 )
+_WorkEvent: TypeAlias = (
+    ForegroundEvent | MessageUpdateEvent | PlanRemovedEvent | PlanUpdateEvent | TerminalUpdateEvent
+)
 
 
 def _summary(event: AnyEvent, state: SessionState, marks: Marks) -> str:
@@ -297,7 +329,7 @@ def _summary(event: AnyEvent, state: SessionState, marks: Marks) -> str:
     match event:
         case ToolCallEvent():
             return _describe_call(payload, marks)
-        case ToolCallUpdateEvent():
+        case ToolCallUpdateEvent() | ToolCallContentChunkEvent():
             return _describe_call_update(payload, state, marks)
         case PlanEvent():
             return _describe_plan(payload)
@@ -315,20 +347,26 @@ def _summary(event: AnyEvent, state: SessionState, marks: Marks) -> str:
             assert_never(event)
 
 
-def _describe_other(event: _SettingsEvent | _OtherEvent) -> str:
+def _describe_other(event: _SettingsEvent | _OtherEvent | _WorkEvent) -> str:
     payload: Any = event.payload
     match event:
+        case (
+            ForegroundEvent()
+            | MessageUpdateEvent()
+            | PlanRemovedEvent()
+            | PlanUpdateEvent()
+            | TerminalUpdateEvent()
+        ):
+            return _describe_work(event)
         case AvailableCommandsUpdateEvent():
             names = (each.get("name") for each in _tables(payload.get("availableCommands")))
             return ", ".join(f"/{name}" for name in names)
-        case CurrentModeUpdateEvent():
-            return str(payload.get("currentModeId"))
+        case CurrentModeUpdateEvent() | SessionStatusChangeEvent():
+            return str(payload.get("currentModeId", payload.get("status")))
         case SessionConfigInitEvent():
             return _describe_config(payload)
         case SessionInfoUpdateEvent():
             return str(payload.get("title", ""))
-        case SessionStatusChangeEvent():
-            return str(payload.get("status"))
         case ApprovalMismatchEvent():
             return f"{payload.get('requestId')}: the agent did something else than what was shown"
         case UsageUpdateEvent():
@@ -342,6 +380,21 @@ def _describe_other(event: _SettingsEvent | _OtherEvent) -> str:
             | TerminalOutputEvent()
             | UnrecognizedUpdateEvent()
         ):
+            return _compact(payload)
+        case _:
+            assert_never(event)
+
+
+def _describe_work(event: _WorkEvent) -> str:
+    payload: Any = event.payload
+    match event:
+        case ForegroundEvent():
+            return str(payload.get("state"))
+        case PlanUpdateEvent() if payload.get("type") == "items":
+            return _describe_plan(payload)
+        case PlanUpdateEvent() | PlanRemovedEvent():
+            return str(payload.get("planId"))
+        case MessageUpdateEvent() | TerminalUpdateEvent():
             return _compact(payload)
         case _:
             assert_never(event)

@@ -27,10 +27,14 @@ from quarterdeck.protocol import (
     ConfigOptionsUpdateEvent,
     CurrentModeUpdateEvent,
     Event,
+    ForegroundEvent,
     HostEvent,
+    MessageUpdateEvent,
     PermissionRequestCreatedEvent,
     PermissionRequestResolvedEvent,
     PlanEvent,
+    PlanRemovedEvent,
+    PlanUpdateEvent,
     PromptFinishedEvent,
     SessionConfigInitEvent,
     SessionInfoUpdateEvent,
@@ -38,6 +42,8 @@ from quarterdeck.protocol import (
     SessionState,
     SessionStatusChangeEvent,
     TerminalOutputEvent,
+    TerminalUpdateEvent,
+    ToolCallContentChunkEvent,
     ToolCallEvent,
     ToolCallUpdateEvent,
     UnknownEvent,
@@ -48,10 +54,12 @@ from quarterdeck.protocol import (
     encode_event,
     is_session_status,
 )
+from quarterdeck.protocol.tool_calls import FINAL_STATUSES
 from quarterdeck.views.text import cells, one_line, plain, shortened, wrapped
 
 _INDENT: Final = "    "
 _WRITTEN_LINES: Final = 12  # of a terminal: the last ones
+_STATUS_STYLES: Final = {"failed": "bad", "completed": "good", "cancelled": "warn"}
 _QUIET_STOPS: Final = ("end_turn",)
 
 
@@ -166,12 +174,12 @@ class TextPrinter:
                 self._call(event, state)
             case PlanEvent():
                 self._block(event, state, "plan: ")
+            case MessageUpdateEvent() | PlanUpdateEvent() | ToolCallContentChunkEvent():
+                self._changed(known, state)
             case PromptFinishedEvent():
                 self._finished(event.payload)
-            case PermissionRequestCreatedEvent():
-                self._requested(event.payload)
-            case PermissionRequestResolvedEvent():
-                self._resolved(event.payload)
+            case PermissionRequestCreatedEvent() | PermissionRequestResolvedEvent():
+                self._request(known)
             case SessionStatusChangeEvent() | SessionResetEvent() | ApprovalMismatchEvent():
                 self._notice(known)
             case (
@@ -186,6 +194,9 @@ class TextPrinter:
                 | UsageUpdateEvent()
                 | TerminalOutputEvent()
                 | UnrecognizedUpdateEvent()
+                | TerminalUpdateEvent()
+                | ForegroundEvent()
+                | PlanRemovedEvent()
                 | HostEvent()
                 | UnknownEvent()
             ):
@@ -259,7 +270,7 @@ class TextPrinter:
         call = state.tool_calls.get(call_id)
         status = None if call is None else call.status
         lines = [line for line in body(event, self._marks, self._cwd) if not _is_terminal(line)]
-        if call is not None and status in ("completed", "failed"):
+        if call is not None and status in FINAL_STATUSES:
             lines += _written(call.content, state)
         is_known = call_id in self._printed
         printed_status, printed_lines = self._printed.get(call_id, (None, []))
@@ -267,7 +278,9 @@ class TextPrinter:
             return
         self._printed[call_id] = (status, lines or printed_lines)
         self._paragraph()
-        style = {"failed": "bad", "completed": "good"}.get(str(status), "strong")
+        style = {"failed": "bad", "completed": "good", "cancelled": "warn"}.get(
+            str(status), "strong"
+        )
         self._line(summary(event, state, self._marks), style)
         if lines != printed_lines:
             self._body(lines)
@@ -276,6 +289,27 @@ class TextPrinter:
         self._paragraph()
         self._line(title + summary(event, state, self._marks), "strong")
         self._body(body(event, self._marks, self._cwd))
+
+    def _changed(
+        self,
+        event: MessageUpdateEvent | PlanUpdateEvent | ToolCallContentChunkEvent,
+        state: SessionState,
+    ) -> None:
+        """Print what cannot be printed over: a message's new content, a plan in words."""
+        lines = body(event, self._marks, self._cwd)
+        match event:
+            case ToolCallContentChunkEvent():
+                self._body([line for line in lines if not _is_terminal(line)])
+            case PlanUpdateEvent():
+                if event.payload.get("type") != "items":  # a list of entries has a `plan` as well
+                    self._block(event, state, "plan: ")
+            case MessageUpdateEvent():
+                if lines:
+                    self._paragraph()
+                    self._line("the message now reads:", "dim")
+                    self._body(lines)
+            case _:
+                assert_never(event)
 
     def _body(self, lines: list[Line]) -> None:
         for line in lines:
@@ -292,6 +326,14 @@ class TextPrinter:
             self._paragraph()
             self._line(f"the turn ended: {one_line(payload.get('stopReason'))}", "warn")
         self.end()
+
+    def _request(
+        self, event: PermissionRequestCreatedEvent | PermissionRequestResolvedEvent
+    ) -> None:
+        if isinstance(event, PermissionRequestCreatedEvent):
+            self._requested(event.payload)
+        else:
+            self._resolved(event.payload)
 
     def _requested(self, payload: Mapping[str, Any]) -> None:
         call, options = payload.get("toolCall"), payload.get("options")

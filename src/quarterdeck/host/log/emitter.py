@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from quarterdeck.errors import LogDamaged, StorageFailed
 from quarterdeck.host.log.journal import Journal
+from quarterdeck.host.log.repair import mark
 from quarterdeck.host.log.stream import Stream
 from quarterdeck.host.sessions.session import HostSession
 from quarterdeck.jsontext import UNWRITABLE, encode_json
@@ -145,6 +146,23 @@ class Emitter:
         self.journal.commit_and_publish()
         return session.stream.last_seq if session.stream.last_seq > before else None
 
+    def setting_event(
+        self,
+        session: HostSession,
+        kind: str,
+        payload: dict[str, Any],
+        extensions: dict[str, Any] | None = None,
+    ) -> None:
+        """Queue, commit and publish a change of a session's settings, with what completes it."""
+        with self.journal.batch():
+            for event in session.settings.repaired(Normalized(kind, payload, extensions)):
+                self.enqueue(session, event)
+
+    def close_tool_calls(self, session: HostSession, reason: str) -> None:
+        """Queue the ends of the tool calls that a turn leaves open; it ends in the next event."""
+        for event in session.tool_calls.close_open(reason):
+            self.enqueue(session, event)
+
     def enqueue(self, session: HostSession, normalized: Normalized) -> int:
         """Number, encode and queue a session's event; return its size in bytes.
 
@@ -227,6 +245,14 @@ class Emitter:
             facts = {"type": "diagnostic"}
             payload = _diagnostic("error", "event/unserializable", reason, session_id, facts)
         self.host_event("diagnostic", payload, agent_id)
+
+    def dropped(self, agent_id: str, code: str, message: str, facts: dict[str, Any]) -> None:
+        """Publish that something of an agent was dropped; marked as ours: acpjs does not."""
+        session_id = facts.get("sessionId")
+        payload = _diagnostic("warn", code, message, session_id, facts)
+        if not _is_writable(payload):
+            payload = _diagnostic("warn", code, repr(message), None, None)
+        self.host_event("diagnostic", payload, agent_id, extensions=mark("reported by this host"))
 
     def host_extension(
         self, kind: str, payload: dict[str, Any], extensions: dict[str, Any]

@@ -18,6 +18,8 @@ of our log sees the same call, whichever column it uses.
                                                       second announcement would have erased
     an update that empties or reopens what must stay  a `tool-call-update` after it, with that
     a permission request with more than was known     a `tool-call-update` before it, with that
+    the end of a turn with open calls                 a `tool-call-update` before it for each, with
+                                                      the status `failed`, marked as `closed`
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ from quarterdeck.protocol.tool_calls import (
     announced,
     corrections,
     documented_announcement,
+    documented_chunk,
     documented_update,
+    extended,
     is_open,
     is_regular,
     is_turn_boundary,
@@ -46,6 +50,8 @@ LARGE_BYTES: Final = 4_096  # from which a call is counted
 KNOWN: Final = 10_000  # calls that are known by id; with more, a missing call is no longer added
 TOOL_CALL_TYPES: Final = frozenset({"tool-call", "tool-call-update"})
 _SENT_BEFORE: Final = "the agent had sent this before"
+_LEFT_OPEN: Final = "the turn ended and the agent had left this call open"
+_CANCELLED: Final = "cancelled"
 _SENT_IN_REQUEST: Final = "the agent sent this in its permission request"
 
 
@@ -164,8 +170,20 @@ class ToolCallRepair:
             if isinstance(call_id, str):
                 self._fold(call_id, normalized)
                 self.measure(call_id, size)
+        elif normalized.type == "tool-call-content-chunk":
+            self._extend(payload, size)
         elif is_turn_boundary(normalized.type, payload):
             self.next_turn()
+
+    def _extend(self, payload: Mapping[str, Any], size: int = 0) -> None:
+        """Append an element of so many bytes to the content of a call."""
+        call_id = payload.get("toolCallId")
+        old = self._calls.get(call_id) if isinstance(call_id, str) else None
+        if old is not None and isinstance(call_id, str):
+            documented, known = old.columns
+            grown = documented_chunk(documented, payload), extended(known, payload)
+            self._remember(call_id, _Call.folded(*grown))
+            self.measure(call_id, old.size + size)
 
     def repaired(self, normalized: Normalized) -> Sequence[Normalized]:
         """Return the events for an agent's update, including those that have to be added."""
@@ -176,7 +194,7 @@ class ToolCallRepair:
         is_announcement = normalized.type == "tool-call"
         if not is_announcement and self._is_added(call_id, payload):
             return (normalized,)
-        is_forgotten = call_id not in self._calls and self._has_been(call_id)
+        is_forgotten = call_id not in self._calls and self.has_been(call_id)
         before: tuple[Normalized, ...] = ()
         if not is_announcement and not is_forgotten and call_id not in self._calls:
             before = (announcement(payload),)
@@ -212,7 +230,7 @@ class ToolCallRepair:
         if not isinstance(call_id, str):
             return RequestedCall(requested(None, tool_call, self._turn), ())
         call = self._calls.get(call_id)
-        if call is None and self._has_been(call_id):
+        if call is None and self.has_been(call_id):
             facts = requested(None, tool_call, self._turn)
             self._remember(call_id, _Call.folded(documented_announcement(tool_call), facts))
             return RequestedCall(facts, ())
@@ -239,7 +257,24 @@ class ToolCallRepair:
         known = [call.known for call_id, call in self._calls.items() if call_id != but]
         return tuple(facts for facts in known if is_open(facts, self._turn))
 
-    def _has_been(self, call_id: str) -> bool:
+    def close_open(self, reason: str) -> Sequence[Normalized]:
+        """Return the updates that end the calls which this turn leaves open.
+
+        `reason` is why the turn has ended: its stop reason, or what ended it instead. An agent may
+        still send how such a call ended: an end replaces an end.
+        """
+        closed: list[Normalized] = []
+        for facts in self.open_calls():
+            if facts.status == _CANCELLED:
+                continue  # newer agents end a call so
+            extensions = mark(_LEFT_OPEN)
+            extensions["quarterdeck"]["closed"] = reason
+            payload = {"toolCallId": facts.id, "status": "failed"}
+            closed.append(Normalized("tool-call-update", payload, extensions))
+            self._fold(facts.id, closed[-1])
+        return closed
+
+    def has_been(self, call_id: str) -> bool:
         """Return whether the log may have a call of this id."""
         return call_id in self._ids or not self._knows_all
 

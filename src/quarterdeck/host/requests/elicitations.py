@@ -109,6 +109,10 @@ class ElicitationRequests:
     def pending(self) -> list[Elicitation]:
         return self._table.pending
 
+    def get(self, request_id: str) -> Elicitation | None:
+        """Return an elicitation that is pending."""
+        return self._table.get(request_id)
+
     def find(self, request_id: str) -> Elicitation | None:
         """Return an elicitation that is pending, or was resolved recently."""
         return self._table.find(request_id)

@@ -32,114 +32,31 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, TypeAlias
-
-from msgspec import UNSET
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
 
 from quarterdeck.host.checks import check_json, config_invalid
 from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.requests.mismatches import report_mismatch
-from quarterdeck.host.requests.table import AgentRequest, Concerns, RequestTable
+from quarterdeck.host.requests.permission_request import (
+    Ask,
+    Decided,
+    OnPermission,
+    PermissionRequest,
+    Verdict,
+)
+from quarterdeck.host.requests.rules import decide_by_rules
+from quarterdeck.host.requests.table import Concerns, RequestTable
 from quarterdeck.host.sessions.session import HostSession
 from quarterdeck.policy import read_call
-from quarterdeck.protocol import HostPermissionSnapshot, ToolCallFacts
+from quarterdeck.protocol import ToolCallFacts
 from quarterdeck.wire import foreign_errors
 
 logger = logging.getLogger(__name__)
 
 HOOK_SECONDS: Final = 1.0
 """Time after which the hook can no longer allow a request."""
-_REJECTING: Final = frozenset({"reject_once", "reject_always"})
-
-
-class PermissionRequest(AgentRequest):
-    """One permission request."""
-
-    superseded_answer: ClassVar = {"outcome": {"outcome": "cancelled"}}
-
-    def __init__(self, request_id: str, session: HostSession, params: dict[str, Any]) -> None:
-        super().__init__(request_id, session.agent_id, session)
-        self.in_session = session
-        self.tool_call = params.get("toolCall")
-        self.options = params.get("options")
-        self.outcome: dict[str, Any] | None = None
-        self.facts: ToolCallFacts | None = None
-        """What is known of the call; None without a hook."""
-        self.earlier: ToolCallFacts | None = None
-        """What was known of the call before the request, if it is open in this turn."""
-        self.open_calls: tuple[ToolCallFacts, ...] = ()
-        """Other open calls of the turn that no request was for, if this one has no input: some
-        agents ask under an id of their own."""
-        self.hook_data: Any = None
-        """What the hook keeps with the request; the host does not look at it."""
-        self.derived: Mapping[str, Any] | None = None
-        """What the hook derived: `extensions.quarterdeck.request` of its events."""
-
-    def event_payload(self) -> dict[str, Any]:
-        """Return the payload of `permission-updated`, with the agent's JSON as it was received."""
-        payload: dict[str, Any] = {"requestId": self.id, "sessionId": self.in_session.id}
-        if self.agent_id is not None:
-            payload["agentId"] = self.agent_id
-        payload |= {"status": self.status, "toolCall": self.tool_call, "options": self.options}
-        if self.outcome is not None:
-            payload["outcome"] = self.outcome
-        return payload
-
-    def snapshot(self) -> HostPermissionSnapshot:
-        tool_call: Any = self.tool_call
-        options = self.options if isinstance(self.options, list) else []
-        outcome: Any = UNSET if self.outcome is None else self.outcome
-        return HostPermissionSnapshot(
-            request_id=self.id,
-            session_id=self.in_session.id,
-            agent_id=UNSET if self.agent_id is None else self.agent_id,
-            status=self.status,
-            tool_call=tool_call,
-            options=tuple(options),
-            outcome=outcome,
-        )
-
-    def is_refused_by(self, outcome: Mapping[str, Any]) -> bool:
-        """Return whether an outcome can only refuse: cancelled, or an option that rejects."""
-        if outcome.get("outcome") == "cancelled":
-            return True
-        options = self.options if isinstance(self.options, list) else []
-        chosen = [
-            option.get("kind")
-            for option in options
-            if isinstance(option, Mapping) and option.get("optionId") == outcome.get("optionId")
-        ]
-        return bool(chosen) and all(isinstance(kind, str) and kind in _REJECTING for kind in chosen)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ask:
-    """The verdict that leaves a request to people."""
-
-    hook_data: Any = None
-    """Kept with the request, as `PermissionRequest.hook_data`."""
-    derived: Mapping[str, Any] | None = None
-    """Added to the request's events as `extensions.quarterdeck.request`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Decided:
-    """The verdict that answers a request."""
-
-    outcome: Mapping[str, Any]
-    by: Mapping[str, Any]
-    """What decided, for `extensions.quarterdeck.decidedBy`; agents do not get it."""
-    hook_data: Any = None
-    """Kept with the request if it is left to people after all."""
-    derived: Mapping[str, Any] | None = None
-
-
-Verdict: TypeAlias = Ask | Decided
-OnPermission: TypeAlias = Callable[[PermissionRequest, ToolCallFacts], Verdict]
-FindDecision: TypeAlias = Callable[[str, str], tuple[Mapping[str, Any], Mapping[str, Any]] | None]
-"""Of the ids of a session and a request; returns the outcome, and who or what decided."""
 
 
 class PermissionRequests:
@@ -202,7 +119,7 @@ class PermissionRequests:
         for added in call.added:  # published with the request
             session.tool_calls.measure(call_id, self._emitter.enqueue(session, added))
         verdict: Verdict = Ask()
-        if self._on_permission is not None or session.decide_request is not None:
+        if self._on_permission is not None or session.policy is not None:
             request.facts = call.facts
             if not call.facts.raw_input:
                 others = session.tool_calls.open_calls(but=call.facts.id)
@@ -225,16 +142,16 @@ class PermissionRequests:
         return request
 
     def _verdict(self, request: PermissionRequest, facts: ToolCallFacts) -> Verdict:
-        """Run the hook of the host, then that of the session: with both, a refusal wins."""
+        """Run the hook of the host, then the rules of the session: with both, a refusal wins."""
         verdict: Verdict = Ask()
         if self._on_permission is not None:
             verdict = self._run_hook(self._on_permission, request, facts)
-        hook = request.in_session.decide_request
-        if hook is None or (
+        policy = request.session.policy
+        if policy is None or (
             isinstance(verdict, Decided) and request.is_refused_by(verdict.outcome)
         ):
             return verdict
-        own = self._run_hook(hook, request, facts)
+        own = self._run_hook(decide_by_rules(policy), request, facts)
         if isinstance(own, Decided) and (
             self._on_permission is None or request.is_refused_by(own.outcome)
         ):
@@ -270,7 +187,7 @@ class PermissionRequests:
             "error",
             "permission/hook-failed",
             f"request {request.id}: {message}",
-            session_id=request.in_session.id,
+            session_id=request.session.id,
         )
 
     def _open_decided(
@@ -283,7 +200,7 @@ class PermissionRequests:
         both = {**_request(request), "decidedBy": dict(verdict.by)}
         with self._emitter.journal.batch():
             self._emitter.session_event(
-                request.in_session,
+                request.session,
                 "permission-request-created",
                 payload,
                 _extensions(_request(request)),
@@ -327,7 +244,7 @@ class PermissionRequests:
 
     def _remember_allowed(self, request: PermissionRequest, facts: ToolCallFacts) -> None:
         """Remember what was shown, to compare it with what the agent does."""
-        approved = request.in_session.approved_calls
+        approved = request.session.approved_calls
         tool_call = request.tool_call if isinstance(request.tool_call, Mapping) else {}
         call = read_call(facts, tool_call, earlier=request.earlier, open_calls=request.open_calls)
         approved.add(request.id, facts, call)
@@ -354,7 +271,7 @@ class PermissionRequests:
         """Queue the session's event and the host's; `ours` is `extensions.quarterdeck` of both."""
         for_host = ours if ours_for_host is None else ours_for_host
         with self._emitter.journal.batch():
-            self._emitter.session_event(request.in_session, kind, payload, _extensions(ours))
+            self._emitter.session_event(request.session, kind, payload, _extensions(ours))
             self._emitter.host_event(
                 "permission-updated", request.event_payload(), extensions=_extensions(for_host)
             )

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from quarterdeck.host.requests.links import links_of
-from quarterdeck.host.requests.permissions import (
+from quarterdeck.host.requests.permission_request import (
     Ask,
     Decided,
     OnPermission,
@@ -35,7 +35,7 @@ def call_of(request: PermissionRequest, facts: ToolCallFacts) -> Call:
         earlier=request.earlier,
         open_calls=request.open_calls,
     )
-    return call.with_links(links_of(call.named_paths, request.in_session.folders.cwd))
+    return call.with_links(links_of(call.named_paths, request.session.folders.cwd))
 
 
 def decide_by_rules(policy: Policy) -> OnPermission:
@@ -49,7 +49,7 @@ def decide_by_rules(policy: Policy) -> OnPermission:
 
 def verdict_of(policy: Policy, request: PermissionRequest, facts: ToolCallFacts) -> Verdict:
     """Decide a request by rules. A rule allows once, never always."""
-    session = request.in_session
+    session = request.session
     decision = decide(
         policy,
         call_of(request, facts),

@@ -11,7 +11,8 @@ only a load opens it again.
 
 **Order.** The agent's answer is handled in the read loop (`on_answer`), so an update that the agent
 sends right behind it finds the session. While a load is under way the agent replays the history;
-it is collected in `HostSession.replay` and recorded in one step when the load succeeds.
+it is collected in `HostSession.replay` and recorded in one step when the load succeeds. A resume
+keeps in the same way what is no history: commands, title, usage, options, notices.
 
 **Stored before published.** What replaces a session's history is committed first
 (`Journal.commit_record`): if that fails, the call fails and nothing has changed. A reload does not
@@ -29,7 +30,7 @@ operation whose generation is not the session's any more is void: its late answe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import anyio
 
@@ -60,15 +61,18 @@ from quarterdeck.host.sessions.opening import (
     folder_params,
     is_in_use,
     read_object,
+    report_empty,
 )
 from quarterdeck.host.sessions.registry import SessionRegistry
 from quarterdeck.host.sessions.session import HostSession, Replay, SessionFolders
+from quarterdeck.host.sessions.settings import offered_settings
 from quarterdeck.host.sessions.teardown import SessionTeardown
 from quarterdeck.protocol import SessionStatus
 from quarterdeck.storage import SessionMeta
 from quarterdeck.wire import Failure, Result
 
 OnAnswer = Callable[[Result | Failure], None]
+_ALSO_KEPT: Final = ("models", "_meta")
 
 
 class EarlierSessions(Protocol):
@@ -188,7 +192,7 @@ class SessionLifecycle:
         else:
             self._start(session, agent, answer)
         for update in agent.early_updates.pop(session_id):
-            self._sessions.on_update(agent, session_id, update)
+            agent.take_update(agent, session_id, update)
         return session
 
     def _start(self, session: HostSession, agent: AgentProcess, answer: dict[str, Any]) -> None:
@@ -209,7 +213,7 @@ class SessionLifecycle:
             session.replay.check()
         supersede_open_requests()
         self._emitter.session_event(session, "session-reset", {"reason": "load"})
-        session.reset_tool_calls()
+        session.reset()
         updates, session.operation = session.end_replay(), None
         self._start(session, agent, answer)
         for normalized in updates:
@@ -225,20 +229,18 @@ class SessionLifecycle:
     def _configure(
         self, session: HostSession, agent: AgentProcess, answer: dict[str, Any], *, always: bool
     ) -> None:
-        """Emit the settings that an agent answered with; config options replace modes.
+        """Emit the settings that an agent answered with.
 
-        The extensions carry the agent's name and version: readers of a log have nothing else.
+        The extensions carry what readers of a log find nowhere else: the agent's name and version,
+        and the parts of its answer that have no place in the payload.
         """
-        payload: dict[str, Any] = {}
-        if answer.get("configOptions") is not None:
-            payload["configOptions"] = answer["configOptions"]
-            session.has_config_options = True
-        elif answer.get("modes") is not None:
-            payload["modes"] = answer["modes"]
-            session.has_modes = True
-        if payload or always:
-            extensions = None if agent.info is None else {"agentInfo": agent.info}
-            self._emitter.session_event(session, "session-config-init", payload, extensions)
+        payload = offered_settings(answer)
+        if not payload and not always:
+            return
+        extensions = {name: answer[name] for name in _ALSO_KEPT if answer.get(name) is not None}
+        if agent.info is not None:
+            extensions["agentInfo"] = agent.info
+        self._emitter.setting_event(session, "session-config-init", payload, extensions or None)
 
     # ---- load and resume -----------------------------------------------------------------
 
@@ -251,7 +253,7 @@ class SessionLifecycle:
             raise unsupported(f"agent {agent.id} cannot load sessions")
         check_directories(agent, folders)
         opening = self._begin("load", agent, session_id, folders)
-        opening.session.replay = Replay()
+        opening.session.replay, opening.session.fold = Replay(), None
         finishing: list[HostOperation] = []
 
         def on_success(answer: dict[str, Any]) -> None:
@@ -277,7 +279,11 @@ class SessionLifecycle:
         self._teardown.supersede_requests(session)
         self._emitter.session_event(session, "session-reset", {"reason": "load"})
         self._repeat_info(session)
-        session.reset_tool_calls()
+        known = session.settings.known_beyond(answer)
+        session.reset()
+        if known:
+            extensions = mark("known before the reload")
+            self._emitter.setting_event(session, "session-config-init", known, extensions)
         replay, session.operation = session.end_replay(), None
         session.status = "active"  # from here on updates are recorded, not replayed
         self._sessions.publish(session)
@@ -315,10 +321,19 @@ class SessionLifecycle:
         check_directories(agent, folders)
         opening = self._begin("resume", agent, session_id, folders)
         session = opening.session
+        session.replay = Replay()
 
         def on_success(answer: dict[str, Any]) -> None:
-            session.operation = None
+            try:
+                opening.check_history()
+            except AcpError as error:  # nothing of it is kept; the session itself is fine
+                code = "session/resume-replayed-history"
+                self._emitter.diagnostic(
+                    "error", code, error.message, agent_id=agent.id, session_id=session.id
+                )
+            said, session.operation = session.end_replay(), None
             self._sessions.publish(session)
+            self._sessions.record_history(session, said)
             self._configure(session, agent, answer, always=False)
             self._emitter.set_status(session, "active", resumed=True)
             self._emitter.journal.write_record(session.meta())
@@ -371,6 +386,7 @@ class SessionLifecycle:
             elif opening.is_void:
                 raise session_closed(f"session {session.id} was ended meanwhile")
             elif isinstance(answer, Result):
+                report_empty(agent, f"session/{opening.operation}", answer)
                 opening.succeed()
                 on_success(read_object(answer.value))
 

@@ -12,6 +12,7 @@ from quarterdeck.host.secrets import secret_values
 from quarterdeck.host.sessions.session import HostSession, SessionFolders
 from quarterdeck.jsontext import decode_json
 from quarterdeck.protocol import ERROR_CODES, SessionStatus
+from quarterdeck.wire import Failure, Result
 
 
 @dataclass(eq=False, kw_only=True)
@@ -117,3 +118,10 @@ def check_directories(agent: AgentProcess, folders: SessionFolders) -> None:
 def read_object(value: bytes) -> dict[str, Any]:
     decoded = decode_json(value)
     return decoded if isinstance(decoded, dict) else {}
+
+
+def report_empty(agent: AgentProcess, method: str, answer: Result | Failure) -> None:
+    """Report an answer that has no object where the method returns one."""
+    if isinstance(answer, Result) and not answer.value.lstrip().startswith(b"{"):
+        message = f"agent {agent.id} answered {method} without a result"
+        agent.report_dropped("agent/answer-empty", method, message, method=method)

@@ -29,17 +29,24 @@ from quarterdeck.protocol import (
     ConfigOptionsUpdateEvent,
     CurrentModeUpdateEvent,
     Event,
+    ForegroundEvent,
     HostEvent,
+    MessageUpdateEvent,
     Normalized,
     PermissionRequestCreatedEvent,
     PermissionRequestResolvedEvent,
     PlanEvent,
+    PlanRemovedEvent,
+    PlanUpdateEvent,
     PromptFinishedEvent,
     SessionConfigInitEvent,
+    SessionEvent,
     SessionInfoUpdateEvent,
     SessionResetEvent,
     SessionStatusChangeEvent,
     TerminalOutputEvent,
+    TerminalUpdateEvent,
+    ToolCallContentChunkEvent,
     ToolCallEvent,
     ToolCallUpdateEvent,
     UnknownEvent,
@@ -214,6 +221,7 @@ class SessionRecovery:
             return  # another reader settled it meanwhile
         self._unsettled.discard(session.id)
         self._stored.supersede(session, pending)
+        self._emitter.close_tool_calls(session, "restart")
         if status != "disconnected" and session.status == "disconnected":
             payload = {"status": "disconnected"}
             self._emitter.session_event(session, "session-status-change", payload)
@@ -257,32 +265,46 @@ def _fold(
             return str(event.payload.get("status"))
         case SessionResetEvent():
             session.tool_calls.forget()
+            session.settings.forget()
             pending.clear()
-        case ToolCallEvent() | ToolCallUpdateEvent() | PromptFinishedEvent():
+        case (
+            ToolCallEvent()
+            | ToolCallUpdateEvent()
+            | ToolCallContentChunkEvent()
+            | PromptFinishedEvent()
+        ):
             session.tool_calls.learn(Normalized(event.type, event.payload), size)
         case UnrecognizedUpdateEvent():
             if "quarterdeck" in (event.extensions or {}):  # an agent may send any update
                 _fold_elicitation(event.payload, pending)
-        case (
-            UserMessageChunkEvent()
-            | AgentMessageChunkEvent()
-            | AgentThoughtChunkEvent()
-            | PlanEvent()
-            | AvailableCommandsUpdateEvent()
-            | CurrentModeUpdateEvent()
-            | SessionConfigInitEvent()
-            | ConfigOptionsUpdateEvent()
-            | SessionInfoUpdateEvent()
-            | UsageUpdateEvent()
-            | ApprovalMismatchEvent()
-            | TerminalOutputEvent()
-            | HostEvent()
-            | UnknownEvent()
-        ):
-            pass  # leaves nothing open
+        case CurrentModeUpdateEvent() | SessionConfigInitEvent() | ConfigOptionsUpdateEvent():
+            session.settings.learn(event.type, event.payload)
+        case SessionEvent() | HostEvent() | UnknownEvent():
+            _leave(known)
         case _:
             assert_never(known)
     return status
+
+
+def _leave(
+    _event: UserMessageChunkEvent
+    | AgentMessageChunkEvent
+    | AgentThoughtChunkEvent
+    | PlanEvent
+    | AvailableCommandsUpdateEvent
+    | SessionInfoUpdateEvent
+    | UsageUpdateEvent
+    | ApprovalMismatchEvent
+    | TerminalOutputEvent
+    | TerminalUpdateEvent
+    | MessageUpdateEvent
+    | ForegroundEvent
+    | PlanUpdateEvent
+    | PlanRemovedEvent
+    | HostEvent
+    | UnknownEvent,
+) -> None:
+    """Do nothing: such an event leaves nothing open."""
 
 
 def _fold_elicitation(payload: dict[str, Any], pending: _Pending) -> None:

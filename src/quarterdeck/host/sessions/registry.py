@@ -43,12 +43,23 @@ from quarterdeck.host.log.repair import TOOL_CALL_TYPES
 from quarterdeck.host.options import absolute_path
 from quarterdeck.host.requests.mismatches import report_mismatch
 from quarterdeck.host.sessions.session import LIVE, HostSession, SessionFolders
+from quarterdeck.host.sessions.settings import SETTING_TYPES
 from quarterdeck.protocol import Normalized
 from quarterdeck.protocol.normalization import normalize_in_place
 from quarterdeck.storage import Lifecycle
 from quarterdeck.wire import INVALID_PARAMS
 
 _PLAIN = frozenset({"agent-message-chunk", "agent-thought-chunk"})  # recorded without a second look
+_HISTORY = _PLAIN | TOOL_CALL_TYPES | {"user-message-chunk", "plan"}
+_UNRECOGNIZED_HISTORY = frozenset(
+    {
+        *("user_message", "agent_message", "agent_thought", "session_message"),
+        *("session_message_chunk", "tool_call_content_chunk", "compaction_update"),
+        *("compaction_summary_chunk", "plan_update", "plan_removed", "subagent_update"),
+        *("terminal_update", "terminal_output_chunk"),
+    }
+)
+"""Updates that belong to a conversation and have no event type of their own."""
 
 
 class SessionRegistry:
@@ -110,15 +121,9 @@ class SessionRegistry:
         """Handle an update; called in the read loop, in wire order."""
         session = self.known.get(session_id) or self.staged.get(session_id)
         if session is None:
-            self._buffer_early(agent, session_id, update)
+            self.buffer_early(agent, session_id, update)
         elif session.agent_id != agent.id:
-            self._report(
-                agent,
-                session_id,
-                "error",
-                "session/update-cross-agent",
-                "agent sent update for a session it does not own",
-            )
+            self.report_foreign(agent, session_id)
         elif session.operation is None and not agent.abandoned:  # almost always
             if session.status in LIVE:
                 normalized = normalize_in_place(update)
@@ -126,12 +131,22 @@ class SessionRegistry:
                     self._emitter.enqueue(session, normalized)
                 else:
                     self._record_unless_echo(session, normalized)
+            else:
+                _report_dropped(agent, session_id, f"which is {session.status}")
         else:
             self._on_update_meanwhile(agent, session, normalize_in_place(update))
 
-    def _buffer_early(self, agent: AgentProcess, session_id: str, update: dict[str, Any]) -> None:
+    def report_foreign(self, agent: AgentProcess, session_id: str) -> None:
+        """Report an update for a session of another agent."""
+        message = "agent sent update for a session it does not own"
+        self._report(agent, session_id, "error", "session/update-cross-agent", message)
+
+    def buffer_early(self, agent: AgentProcess, session_id: str, update: dict[str, Any]) -> None:
         """Keep an update of a session whose `session/new` is not answered yet."""
         if not agent.is_creating_session or session_id in self.tombstones:
+            ended = self.tombstones.get(session_id)
+            which = "which is not known here" if ended is None else f"which is {ended}"
+            _report_dropped(agent, session_id, which)
             return
         if not agent.early_updates.add(session_id, update):
             self._report(
@@ -153,8 +168,16 @@ class SessionRegistry:
         if session.operation is None:
             if session.is_live and not _is_stray(agent, session):
                 self._record_unless_echo(session, normalized)
+            else:
+                _report_dropped(agent, session.id, "whose opening was given up")
         elif session.operation in ("create", "load") and session.replay is not None:
             session.replay.add(normalized)
+        elif (
+            session.operation == "resume"
+            and session.replay is not None
+            and not is_history(normalized)
+        ):
+            session.replay.add(normalized)  # what holds now; it is recorded with the answer
         elif session.operation == "resume":
             self._report(
                 agent,
@@ -178,7 +201,11 @@ class SessionRegistry:
         """Queue an update for the log, with the events that repair it."""
         if normalized.type in TOOL_CALL_TYPES:
             self._record_call(session, normalized)
-            self._check_approved(session, normalized.payload)
+            self.check_approved(session, normalized.payload)
+            return
+        if normalized.type in SETTING_TYPES:
+            for event in session.settings.repaired(normalized):
+                self._emitter.enqueue(session, event)
             return
         self._emitter.enqueue(session, normalized)
         if normalized.type == "session-info-update":
@@ -191,14 +218,18 @@ class SessionRegistry:
         size = max([enqueue(session, event) for event in calls.repaired(normalized)])
         calls.measure(normalized.payload.get("toolCallId"), size)
 
-    def _check_approved(self, session: HostSession, payload: dict[str, Any]) -> None:
+    def check_approved(self, session: HostSession, payload: dict[str, Any]) -> None:
         """Report a call that is not what was shown when it was allowed."""
         report_mismatch(self._emitter, session, session.approved_calls.mismatch(payload))
 
     def record_history(self, session: HostSession, updates: Sequence[Normalized]) -> None:
         """Queue the updates that an agent sent while its session was being opened."""
         for normalized in updates:
-            self._record_call(session, normalized)
+            if normalized.type in SETTING_TYPES:
+                for event in session.settings.repaired(normalized):
+                    self._emitter.enqueue(session, event)
+            else:
+                self._record_call(session, normalized)
             if normalized.type == "session-info-update":
                 session.apply_info(normalized.payload)
 
@@ -213,6 +244,18 @@ class SessionRegistry:
         self, agent: AgentProcess, session_id: str, level: Any, code: str, message: str
     ) -> None:
         self._emitter.diagnostic(level, code, message, agent_id=agent.id, session_id=session_id)
+
+
+def _report_dropped(agent: AgentProcess, session_id: str, which: str) -> None:
+    message = f"agent {agent.id} sent an update for session {session_id}, {which}; it was dropped"
+    agent.report_dropped("session/update-dropped", session_id, message, sessionId=session_id)
+
+
+def is_history(normalized: Normalized) -> bool:
+    """Return whether an update is a part of a conversation, and not of what holds now."""
+    if normalized.type == "unrecognized-update":
+        return normalized.payload.get("sessionUpdate") in _UNRECOGNIZED_HISTORY
+    return normalized.type in _HISTORY
 
 
 def _is_stray(agent: AgentProcess, session: HostSession) -> bool:

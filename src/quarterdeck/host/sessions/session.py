@@ -8,7 +8,7 @@ session has no id yet), `Replay` while a load is under way.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Literal, Self, get_args
@@ -20,15 +20,17 @@ from quarterdeck.host.log.repair import ToolCallRepair
 from quarterdeck.host.log.stream import Stream
 from quarterdeck.host.requests.approved_calls import ApprovedCalls
 from quarterdeck.host.secrets import without_secrets
+from quarterdeck.host.sessions.settings import SETTING_TYPES, SessionSettings
 from quarterdeck.jsontext import UNWRITABLE, encode_json
 from quarterdeck.machine import resolve_roots
+from quarterdeck.policy import Policy
 from quarterdeck.protocol import (
     Normalized,
     SessionSnapshotWire,
     SessionStatus,
-    ToolCallFacts,
     has_ended,
 )
+from quarterdeck.protocol.acp2_updates import UpdateFold
 from quarterdeck.storage import SessionMeta
 
 MOST_BYTES: Final = 1 << 30  # of memory; the longest recorded session needs a twelfth of it
@@ -147,19 +149,24 @@ class HostSession:
     status: SessionStatus = "creating"
     title: str | UnsetType | None = UNSET
     updated_at: str | UnsetType | None = UNSET
-    has_modes: bool = False
-    has_config_options: bool = False
+    settings: SessionSettings = field(default_factory=SessionSettings)
     operation: Operation | None = None
     generation: int = 0
     """Counts up when the operation under way is ended; its late answer is then void."""
     replay: Replay | None = None
-    """What the agent replays while a load is under way."""
+    """What the agent sends while it is being opened: the history, or the settings of a resume."""
     echoes: deque[Any] = field(default_factory=deque)
     """Blocks of the running prompt that the agent may repeat as updates."""
     tool_calls: ToolCallRepair = field(default_factory=ToolCallRepair)
     approved_calls: ApprovedCalls = field(init=False)
-    decide_request: Callable[[Any, ToolCallFacts], Any] | None = None
-    """A permission hook for this session alone; with a hook of the host it can only deny."""
+    fold: UpdateFold | None = None
+    """What its agent has sent so far, if that speaks ACP 2."""
+    parent_id: str | None = None
+    """The session whose sub-agent this is."""
+    can_cancel: bool = True
+    """Whether the agent offers to cancel it; a sub-agent need not."""
+    policy: Policy | None = None
+    """Rules for the requests of this session alone; with a hook of the host they can only deny."""
 
     def __post_init__(self) -> None:
         self.approved_calls = ApprovedCalls(self.folders.cwd)
@@ -180,6 +187,7 @@ class HostSession:
             agent_definition_id=UNSET if self.definition_id is None else self.definition_id,
             title=self.title,
             updated_at=self.updated_at,
+            parent_session_id=UNSET if self.parent_id is None else self.parent_id,
         )
 
     def meta(self, lifecycle: Literal["open", "closed", "deleted"] = "open") -> SessionMeta:
@@ -192,6 +200,7 @@ class HostSession:
             title=self.title,
             updated_at=self.updated_at,
             lifecycle=lifecycle,
+            parent_session_id=self.parent_id,
         )
 
     def apply_info(self, payload: dict[str, Any]) -> None:
@@ -205,10 +214,20 @@ class HostSession:
         if updated_at is None or isinstance(updated_at, str):
             self.updated_at = updated_at
 
-    def reset_tool_calls(self) -> None:
-        """Start over with tool calls: the session was reset."""
+    def repaired(self, normalized: Normalized) -> Sequence[Normalized]:
+        """Return the events for an agent's update, including those that have to be added."""
+        if normalized.type in SETTING_TYPES:
+            return self.settings.repaired(normalized)
+        if self.fold is not None:
+            self.tool_calls.learn(normalized)  # a fold leaves nothing to repair
+            return (normalized,)
+        return self.tool_calls.repaired(normalized)
+
+    def reset(self) -> None:
+        """Start over with tool calls and settings: the log has a `session-reset`."""
         self.tool_calls.forget()
         self.approved_calls.forget()
+        self.settings.forget()
 
     def release_tool_calls(self) -> None:
         """Keep no more of tool calls than their ids: the session was closed."""

@@ -106,6 +106,7 @@ class SessionTeardown:
             return
         session.void()
         self._clean_up(session)
+        self._emitter.close_tool_calls(session, "disconnected")
         self._emitter.set_status(session, "disconnected")
 
     async def _end(self, ending: Ending, agent: AgentProcess | None, session: HostSession) -> None:
@@ -142,6 +143,7 @@ class SessionTeardown:
         finally:
             session.operation = None
         self._sessions.tombstones[session.id] = lifecycle
+        self._emitter.close_tool_calls(session, lifecycle)
         self._emitter.set_status(session, lifecycle)
         if lifecycle == "deleted":
             self._sessions.known.pop(session.id, None)
@@ -153,6 +155,7 @@ class SessionTeardown:
     def _keep_open(self, session: HostSession) -> None:
         """Keep a session whose end could not be stored; its turn or opening has ended."""
         if session.status == "prompting":
+            self._emitter.close_tool_calls(session, "cancelled")
             self._emitter.session_event(session, "prompt-finished", {"stopReason": "cancelled"})
             session.tool_calls.next_turn()
             self._emitter.set_status(session, "active")
@@ -161,7 +164,7 @@ class SessionTeardown:
 
     async def _cancel_first(self, agent: AgentProcess, session: HostSession) -> None:
         try:
-            await agent.connection().notify("session/cancel", {"sessionId": session.id})
+            agent.connection().post("session/cancel", {"sessionId": session.id})
         except QuarterdeckError as error:
             self._report(agent, session.id, "session/cancel-before-close-failed", str(error))
 

@@ -53,14 +53,18 @@ class KnownAgentList(ApiResponse, frozen=True, kw_only=True):
 
 
 class DefinitionBody(Body, frozen=True, kw_only=True):
-    """How to start an agent by command."""
+    """How to start an agent: by a command, or at the URL where it runs."""
 
     id: _Text
-    command: _Text
+    command: str = ""
     args: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
     """Never stored: an agent that has some cannot be started again by the hub alone."""
     cwd: str | None = None
+    url: _Text | None = None
+    """http and https for Streamable HTTP, ws and wss for a WebSocket."""
+    headers: dict[str, str] = field(default_factory=dict)
+    """Sent to the URL; never stored, as `env` is not."""
 
 
 class SpawnAgent(Body, frozen=True, kw_only=True):
@@ -91,15 +95,18 @@ class _Agents:
 
     async def spawn(self, request: ApiRequest) -> AgentView:
         self._log_health.check()
-        wanted: DefinitionBody = request.body.definition
+        wanted = request.body_as(SpawnAgent).definition
         definition: dict[str, Any] = {
             "id": wanted.id,
             "command": wanted.command,
             "args": list(wanted.args),
             "cwd": wanted.cwd or "",
+            "url": wanted.url,
         }
         if wanted.env:
             definition["env"] = dict(wanted.env)
+        if wanted.headers:
+            definition["headers"] = dict(wanted.headers)
         agent = await self._runner.spawn_agent(definition, by=request.by.actor)
         return await self._view(agent, notice=_notice(wanted))
 
@@ -108,7 +115,8 @@ class _Agents:
 
     async def authenticate(self, request: ApiRequest) -> AgentView:
         agent = self._agent(request)
-        await self._runner.authenticate(agent.agent_id, request.body.method_id, by=request.by.actor)
+        method_id = request.body_as(SignIn).method_id
+        await self._runner.authenticate(agent.agent_id, method_id, by=request.by.actor)
         return await self._view(agent)
 
     async def log_out(self, request: ApiRequest) -> AgentView:
@@ -119,7 +127,9 @@ class _Agents:
     def _agent(self, request: ApiRequest) -> AgentSnapshotWire:
         agent = self._runner.agent(request.path["id"])
         if agent is None:
-            raise not_found(f"agent {request.path['id']!r}", "GET /api/agents lists running agents")
+            raise not_found(
+                f"agent {request.path['id']!r}", "list the agents to see which ones run"
+            )
         return agent
 
     async def _view(self, agent: AgentSnapshotWire, *, notice: str | None = None) -> AgentView:
@@ -141,10 +151,11 @@ class _Agents:
 
 
 def _notice(definition: DefinitionBody) -> str | None:
-    if not definition.env:
+    if not definition.env and not definition.headers:
         return None
+    what = "its environment" if definition.env else "its headers"
     return (
-        "the values of its environment are not stored, so the hub cannot start this agent again by"
+        f"the values of {what} are not stored, so the hub cannot start this agent again by"
         " itself; to reopen its sessions after a restart, add it to hub.toml"
     )
 

@@ -22,10 +22,10 @@ from quarterdeck.hub.api.endpoint import (
     Body,
     Endpoint,
     device_of,
+    error_response,
     http_status,
     invalid,
     read_query,
-    refusal,
 )
 from quarterdeck.hub.auth.device import OWNER, SCOPE_KEY, Device, Scope
 from quarterdeck.hub.auth.device_keys import verified_key
@@ -179,11 +179,9 @@ def _pairing_endpoints(api: _PairingApi) -> list[Endpoint]:
     nonce = _endpoint(None, "GET /api/nonce", api.nonce, "Get what signing a request needs")
     pair = _endpoint(None, "POST /api/pair", api.pair, "Pair with a pairing code")
     create = _endpoint(
-        "admin", "POST /api/pairings", api.create, "Make codes that let one device in"
+        "admin", "POST /api/pairings", api.create, "Create pairing codes for one device"
     )
-    listed = _endpoint(
-        "admin", "GET /api/pairings", api.list, "List pairings that wait for a device"
-    )
+    listed = _endpoint("admin", "GET /api/pairings", api.list, "List unused pairing codes")
     cancel = _endpoint("admin", "DELETE /api/pairings/{id}", api.cancel, "Cancel a pairing")
     return [
         replace(nonce, query=NonceQuery, answer=NonceAnswer, errors=(400,)),
@@ -261,11 +259,11 @@ class _PairingApi:
         )
         if paired is None:
             message = "the code is wrong, used or expired; for a new one: quarterdeck devices pair"
-            return refusal(403, "quarterdeck/forbidden", message)
+            return error_response(403, "quarterdeck/forbidden", message)
         if isinstance(paired, TooManyAttempts):
             seconds = math.ceil(paired.seconds)
             message = f"too many wrong codes; try again in {seconds} s"
-            refused = refusal(429, "quarterdeck/too-many", message)
+            refused = error_response(429, "quarterdeck/too-many", message)
             refused.headers["retry-after"] = str(seconds)
             return refused
         if key is None:
@@ -321,10 +319,10 @@ class _PairingApi:
     async def cancel(self, scope: AsgiScope, _body: bytes) -> Response:
         if await self._auth.pairings.cancel(scope["path_params"]["id"]):
             return Response(status_code=204)
-        return refusal(
+        return error_response(
             404,
             "quarterdeck/not-found",
-            "this pairing does not exist or has ended; GET /api/pairings lists pending ones",
+            "this pairing does not exist or has ended; create a new pairing code",
         )
 
 
@@ -356,7 +354,7 @@ class _DeviceApi:
             return _owner_stays()
         if self._devices.key(asking.id) is not None:
             message = "this device has a key and no token; to replace the key, pair it again"
-            return refusal(403, "quarterdeck/forbidden", message)
+            return error_response(403, "quarterdeck/forbidden", message)
         token = await self._devices.renew_token(asking.id)
         return _json(RenewAnswer(token=token))
 
@@ -365,7 +363,9 @@ class _DeviceApi:
         wanted = _read(body, DeviceChange)
         name = None if wanted.name is None else clean_name(wanted.name)
         if name == "":
-            return refusal(400, "quarterdeck/invalid", "the name is empty; send a visible one")
+            return error_response(
+                400, "quarterdeck/invalid", "the name is empty; send a visible one"
+            )
         if device_id == OWNER and wanted.scope is not None:
             return _owner_stays()
         changed = await self._devices.change(device_id, name=name, scope=wanted.scope)
@@ -375,21 +375,26 @@ class _DeviceApi:
         asking, device_id = device_of(scope), scope["path_params"]["id"]
         if device_id != asking.id and not asking.may("admin"):
             message = f"this device has the scope {asking.scope}; revoking others needs admin"
-            return refusal(403, "quarterdeck/forbidden", message)
+            return error_response(403, "quarterdeck/forbidden", message)
         if device_id == OWNER:
             return _owner_stays()
         if not await self._devices.revoke(device_id, except_for=connection_of(scope)):
             return _no_such_device()
-        problem = self._devices.unstored_revocation(device_id)
-        if problem is not None:
-            return _json(UnstoredRevocation(message=problem), 202)
-        return Response(status_code=204)
+        return self._revoked(device_id)
 
     async def log_out(self, scope: AsgiScope, _body: bytes) -> Response:
         asking = device_of(scope)
         if asking.id != OWNER:
             await self._devices.revoke(asking.id, except_for=connection_of(scope))
-        return Response(status_code=204, headers={"clear-site-data": '"storage"'})
+        response = self._revoked(asking.id)
+        response.headers["clear-site-data"] = '"storage"'
+        return response
+
+    def _revoked(self, device_id: str) -> Response:
+        problem = self._devices.unstored_revocation(device_id)
+        if problem is None:
+            return Response(status_code=204)
+        return _json(UnstoredRevocation(message=problem), 202)
 
 
 def _owner_stays() -> Response:
@@ -397,14 +402,14 @@ def _owner_stays() -> Response:
         "the owner is the user of this computer, has no token, and cannot be changed or revoked;"
         " for a token: quarterdeck devices token"
     )
-    return refusal(403, "quarterdeck/forbidden", message)
+    return error_response(403, "quarterdeck/forbidden", message)
 
 
 def _no_such_device() -> Response:
-    return refusal(
+    return error_response(
         404,
         "quarterdeck/not-found",
-        "this device does not exist or was revoked; GET /api/devices lists all devices",
+        "this device does not exist or was revoked; run quarterdeck devices to list all devices",
     )
 
 
@@ -438,11 +443,11 @@ def _app(handler: _Handler) -> Asgi:
         try:
             response = await handler(scope, body)
         except RequestRejected as error:
-            response = refusal(http_status(error), error.code, error.message)
+            response = error_response(http_status(error), error.code, error.message)
         except DatabaseFailed:
             logger.exception("a change of devices could not be stored")
             message = "the change could not be stored; see the log of the hub, and try again later"
-            response = refusal(503, "quarterdeck/unavailable", message, retryable=True)
+            response = error_response(503, "quarterdeck/unavailable", message, retryable=True)
         await response(scope, receive, send)
 
     return app

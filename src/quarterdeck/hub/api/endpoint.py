@@ -15,7 +15,7 @@ How a request reaches its handler, and the answer the client:
 
 Bodies and queries of JSON endpoints are msgspec structs, checked once, here. They reject unknown
 fields, so a misspelt name is an error and is not ignored. Exceptions of handlers become HTTP errors
-in one place, `refusal_of`.
+in one place, `error_response_to`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack
+from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar, Unpack
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -49,6 +49,7 @@ from quarterdeck.protocol import ERROR_CODES
 
 Asgi: TypeAlias = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 Kind: TypeAlias = Literal["http", "sse", "websocket"]
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,12 +98,6 @@ def device_of(scope: MutableMapping[str, Any]) -> Device:
     return device
 
 
-def refusal(status: int, code: str, message: str, *, retryable: bool = False) -> Response:
-    """Return an error as every answer of the hub has it."""
-    body = encode_json({"error": {"code": code, "message": message, "retryable": retryable}})
-    return Response(body, status, media_type="application/json")
-
-
 class _scoped:  # noqa: N801 - used as a function; Starlette takes a function for a handler
     """An endpoint's application behind the check of its scope."""
 
@@ -121,7 +116,7 @@ class _scoped:  # noqa: N801 - used as a function; Starlette takes a function fo
             if device is None
             else f"this device has the scope {device.scope}; this call needs {wanted}"
         )
-        await send_refusal(refusal(status, _CODES[status], message), scope, receive, send)
+        await send_error(error_response(status, _CODES[status], message), scope, receive, send)
 
 
 class _by_method:  # noqa: N801 - as `_scoped`
@@ -138,7 +133,7 @@ class _by_method:  # noqa: N801 - as `_scoped`
             await app(scope, receive, send)
             return
         message = f"{method} is not supported here; use {self._allowed}"
-        response = refusal(405, "quarterdeck/invalid", message)
+        response = error_response(405, "quarterdeck/invalid", message)
         response.headers["allow"] = self._allowed
         await response(scope, receive, send)
 
@@ -150,8 +145,8 @@ async def _addressed(endpoint: Endpoint, scope: AsgiScope, receive: Receive, sen
     wrong = next((given[name] for name, each in ids.items() if each is None), None)
     if wrong is not None:
         message = f"{wrong!r} is not a valid id; after ~, send the id as unpadded base64url"
-        response = refusal(400, "quarterdeck/invalid", message)
-        await send_refusal(response, scope, receive, send)
+        response = error_response(400, "quarterdeck/invalid", message)
+        await send_error(response, scope, receive, send)
         return
     scope["path_params"] = ids
     await endpoint.app(scope, receive, send)
@@ -172,8 +167,8 @@ def _id(endpoint: Endpoint, name: str, segment: str) -> str | None:
 _CODES = {401: "quarterdeck/unauthorized", 403: "quarterdeck/forbidden"}
 
 
-async def send_refusal(response: Response, scope: AsgiScope, receive: Receive, send: Send) -> None:
-    """Send a refusal; a WebSocket that was not accepted yet gets it as an HTTP answer."""
+async def send_error(response: Response, scope: AsgiScope, receive: Receive, send: Send) -> None:
+    """Send an error; a WebSocket that was not accepted yet gets it as an HTTP response."""
     if scope["type"] == "websocket" and "websocket.http.response" not in scope.get(
         "extensions", {}
     ):
@@ -226,7 +221,7 @@ def http_status(error: RequestRejected) -> int:
     return _REJECTIONS[error.code]
 
 
-def refusal_of(error: Exception) -> Response:
+def error_response_to(error: Exception) -> Response:
     """Return the response to a request that ended in `error`."""
     match error:
         case RequestRejected():
@@ -266,6 +261,7 @@ def refusal_of(error: Exception) -> Response:
 def error_response(
     status: int, code: str, message: str, *, retryable: bool = False, data: Any = None
 ) -> Response:
+    """Return an error in the form that all errors of the hub have."""
     facts: dict[str, Any] = {"code": str(code), "message": message, "retryable": retryable}
     if data is not None:
         facts["data"] = data
@@ -297,9 +293,21 @@ class ApiRequest:
     """A request, checked."""
 
     path: Mapping[str, str]
-    query: Any
-    body: Any
+    query: object
+    """What `query_as` returns."""
+    body: object
+    """What `body_as` returns."""
     device: Device | None
+
+    def query_as(self, kind: type[S]) -> S:
+        """Return the query; `kind` is the one that the endpoint declares."""
+        assert isinstance(self.query, kind)
+        return self.query
+
+    def body_as(self, kind: type[S]) -> S:
+        """Return the body; `kind` is the one that the endpoint declares."""
+        assert isinstance(self.body, kind)
+        return self.body
 
     @property
     def by(self) -> Device:
@@ -327,7 +335,7 @@ def json_app(
             )
             response = _response(await handle(request), status)
         except Exception as error:  # noqa: BLE001 - the edge: everything becomes an answer
-            response = refusal_of(error)
+            response = error_response_to(error)
         await response(scope, receive, send)
 
     return app

@@ -43,7 +43,10 @@ def openapi(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
         method = endpoint.method.lower()
-        paths.setdefault(endpoint.path, {})[method] = _operation(endpoint, of_type)
+        operations, operation = paths.setdefault(endpoint.path, {}), _operation(endpoint, of_type)
+        if method in operations:  # a stream that is also a WebSocket
+            operation["responses"] = {**operations[method]["responses"], **operation["responses"]}
+        operations[method] = operation
     return {
         "openapi": "3.1.0",
         "info": {
@@ -156,6 +159,7 @@ _WORDS: Final = {
     401: "the token is missing or invalid",
     403: "the scope of this device is too small",
     404: "not found",
+    406: "the client does not accept what is sent",
     408: "the request took too long",
     409: "its current state does not allow this",
     410: "no longer pending",

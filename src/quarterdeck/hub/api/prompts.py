@@ -72,7 +72,7 @@ class _Prompts:
         self._runner = hub.runner
 
     async def send(self, request: ApiRequest) -> PromptEntry:
-        wanted: SendPrompt = request.body
+        wanted = request.body_as(SendPrompt)
         if wanted.key.endswith("\n"):  # which the pattern's $ accepts
             raise invalid("the key ends in a line break; leave it out")
         blocks, is_less = _permitted(wanted.prompt, request.by)
@@ -85,14 +85,16 @@ class _Prompts:
 
     async def list(self, request: ApiRequest) -> PromptList:
         session = self._runner.session(request.path["id"])
-        prompts = await self._runner.list_prompts(session.session_id, request.query.limit)
+        prompts = await self._runner.list_prompts(
+            session.session_id, request.query_as(PromptListQuery).limit
+        )
         return PromptList(prompts=prompts)
 
     async def get(self, request: ApiRequest) -> PromptEntry:
         return await self._runner.get_prompt(request.path["id"], request.path["key"])
 
     async def edit(self, request: ApiRequest) -> PromptEntry:
-        blocks, is_less = _permitted(request.body.prompt, request.by)
+        blocks, is_less = _permitted(request.body_as(EditPrompt).prompt, request.by)
         session_id, key, author = request.path["id"], request.path["key"], request.by.actor
         entry = await self._runner.edit_prompt(session_id, key, blocks, by=author)
         if is_less:

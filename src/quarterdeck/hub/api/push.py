@@ -87,7 +87,7 @@ class _PushApi:
         )
 
     async def put(self, request: ApiRequest) -> PushView:
-        wanted: PushSubscribe = request.body
+        wanted = request.body_as(PushSubscribe)
         given = wanted.subscription
         try:
             await self._push.subscribe(
@@ -104,7 +104,7 @@ class _PushApi:
         return await self.get(request)
 
     async def change(self, request: ApiRequest) -> PushView:
-        if not await self._push.set_kinds(request.by.id, request.body.kinds):
+        if not await self._push.set_kinds(request.by.id, request.body_as(ChangeKinds).kinds):
             raise _off()
         return await self.get(request)
 
@@ -127,7 +127,7 @@ class _PushApi:
         return TestSent(id=test_id)
 
     async def receipt(self, request: ApiRequest) -> None:
-        if not self._push.confirm_test(request.by.id, request.body.id):
+        if not self._push.confirm_test(request.by.id, request.body_as(Receipt).id):
             raise not_found("such test", "send a new one")
 
 

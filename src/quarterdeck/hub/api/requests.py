@@ -90,7 +90,7 @@ class _Requests:
         pending = self._runner.pending_permission(request.path["id"])
         if pending is None or pending.card is None:
             what = f"pending request {request.path['id']!r}"
-            raise not_found(what, "GET /api/decisions lists the decided ones")
+            raise not_found(what, "it was decided or withdrawn; the list of decisions shows how")
         return await self._titled(pending.card)
 
     async def _titled(self, card: PermissionCard) -> PermissionCard:
@@ -102,7 +102,7 @@ class _Requests:
         return replace(card, title=session.title)
 
     async def answer(self, request: ApiRequest) -> RecordedDecision:
-        wanted: AnswerPermission = request.body
+        wanted = request.body_as(AnswerPermission)
         if wanted.cancelled == (wanted.option_id is not UNSET):
             raise invalid('send either optionId or "cancelled": true')
         option_id = None if wanted.option_id is UNSET else wanted.option_id
@@ -120,15 +120,16 @@ class _Requests:
         return ElicitationList(elicitations=[_elicitation(each) for each in pending])
 
     async def answer_elicitation(self, request: ApiRequest) -> RecordedDecision:
-        response: dict[str, Any] = {"action": request.body.action}
-        if request.body.content is not UNSET:
-            response["content"] = request.body.content
+        wanted = request.body_as(AnswerElicitation)
+        response: dict[str, Any] = {"action": wanted.action}
+        if wanted.content is not UNSET:
+            response["content"] = wanted.content
         return await self._runner.answer_elicitation(
             request.path["id"], response, by=request.by.actor
         )
 
     async def decisions(self, request: ApiRequest) -> DecisionList:
-        query: DecisionQuery = request.query
+        query = request.query_as(DecisionQuery)
         decisions = await self._runner.list_decisions(
             before=None if query.before is UNSET else query.before,
             session_id=None if query.session is UNSET else query.session,

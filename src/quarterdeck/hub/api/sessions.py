@@ -130,7 +130,7 @@ class _Sessions:
     # ---- reading -------------------------------------------------------------------------------
 
     async def list(self, request: ApiRequest) -> SessionList:
-        query: SessionListQuery = request.query
+        query = request.query_as(SessionListQuery)
         wanted = {"status": query.status, "agent": query.agent, "cwd": query.cwd}
         listed = await self._runner.list_sessions()
         return SessionList(
@@ -152,7 +152,8 @@ class _Sessions:
         # Read once before its end is looked at: that settles what a crash left open.
         await self._runner.read_events(session_id, view.last_seq, 1)
         view = await self._runner.show_session(session_id)
-        seq = view.last_seq if request.query.at is UNSET else request.query.at
+        query = request.query_as(SessionQuery)
+        seq = view.last_seq if query.at is UNSET else query.at
         if seq > view.last_seq:
             raise invalid(
                 f"session {session_id} has {view.last_seq} events; send a lower at than {seq}"
@@ -161,7 +162,7 @@ class _Sessions:
         return StateResponse(session=view, seq=seq, epoch=self._runner.log_epoch().id, state=state)
 
     async def history(self, request: ApiRequest) -> History:
-        session_id, query = request.path["id"], request.query
+        session_id, query = request.path["id"], request.query_as(HistoryQuery)
         self._runner.session(session_id)
         epoch = self._runner.log_epoch().id
         if query.epoch is not UNSET and query.epoch != epoch:
@@ -185,7 +186,7 @@ class _Sessions:
     # ---- beginning and ending ------------------------------------------------------------------
 
     async def create(self, request: ApiRequest) -> SessionOverview:
-        wanted: CreateSession = request.body
+        wanted = request.body_as(CreateSession)
         _check_servers(request, wanted.mcp_servers)
         _check_folders(wanted.cwd, *wanted.additional_directories)
         agent_id = await self._agent_id(request, wanted.agent, wanted.agent_id)
@@ -218,7 +219,7 @@ class _Sessions:
         await self._runner.delete_session(request.path["id"], by=request.by.actor)
 
     async def _opening(self, request: ApiRequest) -> tuple[str, dict[str, Any]]:
-        wanted: OpenSession = request.body
+        wanted = request.body_as(OpenSession)
         _check_servers(request, wanted.mcp_servers or ())
         known = self._runner.find_session(request.path["id"])
         agent = wanted.agent
@@ -247,7 +248,7 @@ class _Sessions:
             raise invalid("send either agent, a known name, or agentId, the id of a running agent")
         if agent_id is not None:
             if self._runner.agent(agent_id) is None:
-                raise not_found(f"agent {agent_id!r}", "GET /api/agents lists running agents")
+                raise not_found(f"agent {agent_id!r}", "list the agents to see which ones run")
             return agent_id
         assert agent is not None
         return (await self._runner.start_agent(agent, by=request.by.actor)).agent_id
@@ -260,15 +261,21 @@ class _Sessions:
             await self._runner.cancel_turn(view.session_id, by=request.by.actor)
         return self._runner.session(view.session_id)
 
+    async def end_agent(self, request: ApiRequest) -> SessionOverview:
+        view = self._runner.session(request.path["id"])
+        return await self._runner.end_agent(view.session_id, by=request.by.actor)
+
     async def set_mode(self, request: ApiRequest) -> SessionOverview:
         session = await self._runner.ensure_active(request.path["id"])
-        await self._runner.set_mode(session.session_id, request.body.mode_id, by=request.by.actor)
+        mode_id = request.body_as(SetMode).mode_id
+        await self._runner.set_mode(session.session_id, mode_id, by=request.by.actor)
         return self._runner.session(session.session_id)
 
     async def set_option(self, request: ApiRequest) -> Options:
         session = await self._runner.ensure_active(request.path["id"])
+        wanted = request.body_as(SetOption)
         options = await self._runner.set_option(
-            session.session_id, request.body.config_id, request.body.value, by=request.by.actor
+            session.session_id, wanted.config_id, wanted.value, by=request.by.actor
         )
         return Options(config_options=options)
 
@@ -403,6 +410,15 @@ def _steering(api: _Sessions, log: LogHealth) -> list[Endpoint]:
             body=EmptyBody,
             answer=SessionOverview,
             errors=(404, 409),
+        ),
+        json_endpoint(
+            "approve",  # it ends the turns of all sessions of that agent
+            "POST /api/sessions/{id}/end-agent",
+            to_completion(log, api.end_agent),
+            "End the agent of a session that does not respond; queued prompts run with a new one",
+            body=EmptyBody,
+            answer=SessionOverview,
+            errors=(404, 424),
         ),
         json_endpoint(
             "approve",  # a mode can allow every call

@@ -21,14 +21,14 @@ from quarterdeck.hub.hub import Hub
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import SessionState, initial_state, to_json
 from quarterdeck.runner import SessionOverview
-from quarterdeck.views.transcript import (
+from quarterdeck.views.clipping import clipped
+from quarterdeck.views.entries import (
     Entry,
     MessageEntry,
     MismatchEntry,
     StatusEntry,
     ToolEntry,
     TurnEntry,
-    clipped,
 )
 
 _MOST_DIGITS: Final = 16  # of a seq
@@ -69,7 +69,7 @@ class _TranscriptApi:
         self._transcripts = hub.transcripts
 
     async def page(self, request: ApiRequest) -> TranscriptPage:
-        session_id, query = request.path["id"], request.query
+        session_id, query = request.path["id"], request.query_as(TranscriptQuery)
         # Before the transcript is read: it must not grow between that and its session.
         await self._runner.show_session(session_id)
         before = None if query.before is UNSET else query.before

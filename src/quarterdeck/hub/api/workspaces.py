@@ -35,7 +35,8 @@ def file_endpoints(hub: Hub) -> list[Endpoint]:
     """Return the files' part of the route table."""
 
     async def files(request: ApiRequest) -> FileList:
-        found = await hub.runner.find_files(request.path["id"], request.query.query, MOST_FILES)
+        query = request.query_as(FileQuery).query
+        found = await hub.runner.find_files(request.path["id"], query, MOST_FILES)
         return FileList(files=found)
 
     return [
@@ -75,7 +76,7 @@ def folder_endpoints(hub: Hub) -> list[Endpoint]:
     async def folders(request: ApiRequest) -> FolderList:
         newest_first = reversed([session.cwd for session in hub.runner.sessions()])
         recent = list(dict.fromkeys(newest_first))[:MOST_RECENT]
-        listing = await hub.runner.list_folder(request.query.path)
+        listing = await hub.runner.list_folder(request.query_as(FolderQuery).path)
         return FolderList(
             path=listing.path, parent=listing.parent, folders=listing.folders, recent=recent
         )

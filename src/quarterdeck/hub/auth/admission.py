@@ -234,6 +234,32 @@ def _credentials(head: Head, found: Mapping[bytes, str]) -> tuple[str | None, st
     return None, None
 
 
+_CREDENTIAL_LINE: Final = re.compile(
+    rb"\r\n(?:authorization|sec-websocket-protocol):([^\r\n]*)", re.IGNORECASE
+)
+_CREDENTIAL: Final = re.compile(
+    rb"(?:^[ \t]*bearer +|quarterdeck\.token\.)(?P<token>qd_[A-Za-z0-9_-]+)"
+    rb"|(?:^[ \t]*quarterdeckkey +|quarterdeck\.proof\.)(?P<device>[A-Za-z0-9_-]+)\.",
+    re.IGNORECASE,
+)
+
+
+def named_credentials(head: bytes) -> tuple[str | None, str | None]:
+    """Return the token, or the device of the proof, that the bytes of a head name.
+
+    For the order in which connections are served; `admit` reads the parsed head.
+    """
+    for line in _CREDENTIAL_LINE.findall(head):
+        found = _CREDENTIAL.search(line)
+        if found is not None:
+            token, device_id = found["token"], found["device"]
+            return (
+                None if token is None else token.decode(),
+                None if device_id is None else device_id.decode(),
+            )
+    return None, None
+
+
 def subprotocols(headers: Headers) -> list[str]:
     """Return the subprotocols that a WebSocket offers."""
     lines = (value.decode("latin-1") for name, value in headers if name == _PROTOCOL_HEADER)

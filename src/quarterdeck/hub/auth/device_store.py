@@ -23,6 +23,9 @@ KEPT: Final = 2_000
 """Events in the history; older ones are deleted."""
 SHOWN: Final = 200
 """Events that the API returns."""
+KEPT_OF_OWN: Final = 30
+"""Events of one kind that a device causes by itself, any number of times: older ones are deleted,
+so that no device can push the others' events, or its own refused calls, out of the history."""
 DeviceEventKind: TypeAlias = Literal[
     "paired",
     "new-address",
@@ -38,6 +41,7 @@ DeviceEventKind: TypeAlias = Literal[
 agent made it; its process could not be verified; or, for the owner, rules or agents in hub.toml
 changed.
 """
+_OWN_KINDS: Final = ("new-address", "token-renewed", "refused-agent", "unverified")
 
 
 def _create_history(connection: sqlite3.Connection) -> None:
@@ -98,6 +102,13 @@ def store_event(connection: sqlite3.Connection, event: DeviceEvent) -> None:
         " VALUES (?, ?, ?, ?, ?, ?, ?)",
         msgspec.structs.astuple(event),
     )
+    if event.what in _OWN_KINDS:
+        connection.execute(
+            "DELETE FROM device_log WHERE device_id = ?1 AND what = ?2 AND id <= (SELECT id"
+            " FROM device_log WHERE device_id = ?1 AND what = ?2"
+            " ORDER BY id DESC LIMIT 1 OFFSET ?3)",
+            (event.device_id, event.what, KEPT_OF_OWN),
+        )
     connection.execute(
         "DELETE FROM device_log WHERE id <= (SELECT max(id) FROM device_log) - ?", (KEPT,)
     )

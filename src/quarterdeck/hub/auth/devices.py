@@ -28,6 +28,8 @@ from msgspec.structs import replace
 from starlette.types import Scope as AsgiScope
 
 from quarterdeck.errors import DatabaseFailed
+from quarterdeck.http.fair_listener import network_of
+from quarterdeck.http.origins import LOOPBACK, is_loopback
 from quarterdeck.hub.auth.device import OWNER, UNUSED_SECONDS, Device, Scope
 from quarterdeck.hub.auth.device_keys import DeviceKeyStore
 from quarterdeck.hub.auth.device_store import (
@@ -52,6 +54,8 @@ SEEN_SECONDS: Final = 60.0
 NAME_LENGTH: Final = 80
 
 USER_AGENT_LENGTH: Final = 200
+NETWORKS: Final = 1_000
+"""Networks of one device that are remembered, to report a new one."""
 
 DeviceSubscriber: TypeAlias = Callable[[DeviceEventKind, Device], None]
 
@@ -93,7 +97,7 @@ class Devices:
         self._keys: dict[str, ec.EllipticCurvePublicKey] = {}
         self._live: dict[str, set[DeviceConnection]] = {}
         self._stored_seen: dict[str, float] = {}
-        self._addresses: dict[str, set[str]] = {}
+        self._networks: dict[str, set[str]] = {}
         self._subscribers: list[DeviceSubscriber] = []
 
     def subscribe(self, subscriber: DeviceSubscriber) -> None:
@@ -105,7 +109,10 @@ class Devices:
         await self._revocations.load()
         stored = await self._store.load(digest(make_token()), iso_seconds(self._now()))
         keys = await self._key_store.load()
-        self._addresses = stored.addresses
+        self._networks = {
+            device_id: set(map(_network_of, addresses))
+            for device_id, addresses in stored.addresses.items()
+        }
         for token_hash, next_hash, device in stored.devices:
             if device.id in self._revocations.unstored:
                 continue
@@ -130,6 +137,12 @@ class Devices:
     def key(self, device_id: str) -> ec.EllipticCurvePublicKey | None:
         """Return the public key of a device; None if it has a token, or there is no such device."""
         return self._keys.get(device_id)
+
+    def is_named(self, *, token: str | None, device_id: str | None) -> bool:
+        """Return whether there is a device with this token, or a browser with this id."""
+        if token is not None:
+            return digest(token) in self._ids
+        return device_id in self._keys
 
     async def seen(self, device_id: str, sighting: Sighting = UNKNOWN) -> Device | None:
         """Record a request of a device that has proved who it is; None if it has ended."""
@@ -317,7 +330,7 @@ class Devices:
         facts = {"device": device.id, "scope": device.scope, "address": device.last_address}
         logger.info("device paired", extra=facts)
         if device.last_address is not None:
-            self._addresses.setdefault(device.id, set()).add(device.last_address)
+            self._is_new_address(device.id, device.last_address)
         self._publish("paired", device)
 
     def _add(self, device: Device, token_hash: bytes) -> None:
@@ -377,11 +390,19 @@ class Devices:
             logger.warning("last seen was not stored", extra={"reason": str(error)})
 
     def _is_new_address(self, device_id: str, address: str | None) -> bool:
-        known = self._addresses.setdefault(device_id, set())
-        if address is None or address in known:
+        """Whether a device was in another network before; at most `NETWORKS` are remembered."""
+        known = self._networks.setdefault(device_id, set())
+        if address is None or _network_of(address) in known:
             return False
-        known.add(address)
+        if len(known) >= NETWORKS:
+            known.clear()
+        known.add(_network_of(address))
         return True
+
+
+def _network_of(address: str) -> str:
+    """Return what counts as one place; a program can use any of 16 million loopback addresses."""
+    return LOOPBACK if is_loopback(address) else network_of(address)
 
 
 def new_device_id() -> str:

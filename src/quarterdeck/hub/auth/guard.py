@@ -20,7 +20,9 @@ in a message are limited by their own endpoint.
 
 Handlers find the device and the `Site` in their ASGI scope and never see a token. Every response
 carries the security headers, also an error. A `DeviceConnection` is open for as long as a request
-or a WebSocket lasts, and is cancelled when its device is revoked or expires.
+or a WebSocket lasts, and is cancelled when its device is revoked, expires, gets a smaller scope or
+another token. It is registered in the step that finds the device: a change during the checks that
+follow takes effect, too.
 
 A rejected client may still be sending its body. Closing the connection then resets it, and the
 client never reads the response. So a short body is read and discarded before the response; for a
@@ -51,7 +53,7 @@ from quarterdeck.http.asgi import (
 from quarterdeck.http.headers import secured
 from quarterdeck.http.origins import Listening, Site, check_listening, public_origin, sites
 from quarterdeck.http.peers import is_unix_socket
-from quarterdeck.hub.api.endpoint import Asgi, refusal, send_refusal
+from quarterdeck.hub.api.endpoint import Asgi, error_response, send_error
 from quarterdeck.hub.auth.admission import (
     SUBPROTOCOL,
     Accepted,
@@ -59,6 +61,7 @@ from quarterdeck.hub.auth.admission import (
     Rejected,
     admit,
     is_page_file,
+    named_credentials,
     without_credentials,
     without_secrets,
 )
@@ -213,23 +216,24 @@ class HttpGuard:
             anonymous = verdict if verdict.is_public else device
             await self._serve_anonymous(scope, head, anonymous, response)
             return
-        is_signed = verdict.proof is not None
-        refused = await self._callers.rejection(scope, device, is_signed=is_signed)
-        if refused is not None:
-            await response.reject(refused)
-            return
-        response.is_known = True
         if self._devices.live_count(device.id) >= self._limits.connections:
             await response.reject(self._too_many)
             return
         inner = _inner_scope(scope, head, verdict.site, device)
+        is_signed, refused = verdict.proof is not None, None
+        # Nothing is awaited since the device was found: from here on, its end ends this, too.
         with self._devices.connection(device) as connection:
             inner[CONNECTION_KEY] = connection
             with connection.scope:
-                await self._forward(inner, response, verdict, self._limits.devices)
+                refused = await self._callers.rejection(scope, device, is_signed=is_signed)
+                if refused is None:
+                    response.is_known = True
+                    await self._forward(inner, response, verdict, self._limits.devices)
         if connection.scope.cancelled_caught:
             with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
                 await response.end_revoked()
+        elif refused is not None:
+            await response.reject(refused)
 
     async def _serve_anonymous(
         self, scope: AsgiScope, head: Head, verdict: Accepted | Rejected, response: _Response
@@ -289,7 +293,8 @@ class HttpGuard:
             return STALE_PROOF
         if not is_proof_of(key, proof, wanted):
             return WRONG_PROOF
-        self._nonces.use(proof)  # nothing is awaited since it was checked
+        if not self._nonces.use(proof):
+            return STALE_PROOF
         return await self._devices.seen(proof.device_id, sighting_of(scope)) or UNKNOWN_KEY
 
     async def _forward(
@@ -360,7 +365,9 @@ class _Response:
         """Send an error in place of the handler's response."""
         retry = rejected.retry_seconds
         is_retryable = retry is not None
-        response = refusal(rejected.status, rejected.code, rejected.message, retryable=is_retryable)
+        response = error_response(
+            rejected.status, rejected.code, rejected.message, retryable=is_retryable
+        )
         if is_retryable:
             response.headers["retry-after"] = str(retry)
         if rejected.status == 401:
@@ -370,7 +377,7 @@ class _Response:
             send = self._send_and_linger
         if self._scope["type"] == "http" and not self._has_read_all:
             response.headers["connection"] = "close"
-        await send_refusal(response, self._scope, self._receive, send)
+        await send_error(response, self._scope, self._receive, send)
 
     async def _send_and_linger(self, message: Message) -> None:
         """Send a whole response, but end it only when the client has sent its whole request."""
@@ -538,6 +545,11 @@ class Authentication:
     def public_origin(self) -> str:
         """The address of the hub for other devices, such as "https://desk.example"."""
         return public_origin(self.options.listening)
+
+    def is_known(self, head: bytes) -> bool:
+        """Return whether the head of a request names a device; not whether it proves to be it."""
+        token, device_id = named_credentials(head)
+        return self.devices.is_named(token=token, device_id=device_id)
 
     def guard(self, app: Asgi) -> HttpGuard:
         """Return `app` behind a guard."""

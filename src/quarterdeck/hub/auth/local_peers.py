@@ -38,7 +38,12 @@ from anyio import to_thread
 from starlette.types import Scope as AsgiScope
 
 from quarterdeck.errors import DatabaseFailed
-from quarterdeck.http.peers import OWN_PROCESS, AcceptedConnection, accepted_connection
+from quarterdeck.http.peers import (
+    OWN_PROCESS,
+    AcceptedConnection,
+    accepted_connection,
+    forwarded_for,
+)
 from quarterdeck.hub.auth.admission import Rejected
 from quarterdeck.hub.auth.device import OWNER, Device
 from quarterdeck.hub.auth.devices import Devices
@@ -206,13 +211,25 @@ class LocalCallers:
 
 
 def _is_forwarded(scope: AsgiScope, connection: AcceptedConnection | None) -> bool:
-    """Whether a proxy on this machine passes on a request of this machine."""
+    """Whether a proxy passes on a request of this machine.
+
+    The caller may have sent a list of addresses that the proxy has only added to: what the proxy
+    itself saw is the last one.
+    """
     peername = None if connection is None or connection.is_unix else connection.peername
     client = scope.get("client")
-    if not peername or not client or tuple(client) == tuple(peername[:2]):
+    if not peername or not client:
         return False
+    is_named, seen = tuple(client) != tuple(peername[:2]), forwarded_for(scope)[-1:]
+    if is_named and _is_own(client[0]):
+        return True
+    is_proxy = bool(seen) and (is_named or _is_own(peername[0]))
+    return is_proxy and _is_own(seen[0])
+
+
+def _is_own(host: str) -> bool:
     try:
-        return is_own_address(TcpAddress.of(tuple(client)))
+        return is_own_address(TcpAddress.of((host, 0)))
     except (OSError, ValueError):
         return False  # a proxy may name anything
 

@@ -155,13 +155,15 @@ class Nonces:
         late = abs(self._milliseconds() - int(proof.time))
         return nonce is not None and late <= LATE_SECONDS * 1000 and proof.id not in nonce.ids
 
-    def use(self, proof: Proof) -> None:
-        """Store the id of a fresh proof that has verified."""
+    def use(self, proof: Proof) -> bool:
+        """Store the id of a proof that has verified; return False if it is not fresh any more."""
         nonce = self._find(proof.nonce)
-        assert nonce is not None
+        if nonce is None or proof.id in nonce.ids:
+            return False  # verifying takes a moment, in which a nonce can end
         nonce.ids.add(proof.id)
         if len(self._newest.ids) >= self._ids_per_nonce:
             self._begin_next()
+        return True
 
     @property
     def stored_ids(self) -> int:

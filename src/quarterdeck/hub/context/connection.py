@@ -45,8 +45,8 @@ from quarterdeck.hub.context.frames import (
 )
 from quarterdeck.hub.context.subscription import ContextSubscription
 from quarterdeck.hub.streams.cursors import LogCursor
-from quarterdeck.hub.streams.service import Streams
 from quarterdeck.hub.streams.sources import StreamSources
+from quarterdeck.hub.streams.streams import Streams
 from quarterdeck.protocol import has_agent
 from quarterdeck.runner import (
     AgentRemoved,
@@ -96,20 +96,25 @@ class Greeter:
         self._waiting_count += 1
         try:
             with anyio.move_on_after(AUTH_SECONDS) as waiting:
-                device = await self._admitted(scope, receive, send)
+                device = await self._admitted(receive, send)
         finally:
             self._waiting_count -= 1
         if waiting.cancelled_caught:
             await self._refuse(send, f"say auth within {AUTH_SECONDS:.0f} seconds")
         elif device is not None and self._devices is not None:
+            # Nothing is awaited since the device was found: its end ends the checks, too.
             with self._devices.connection(device) as connection, connection.scope:
-                await serve(device)
+                refusal = await self._refusal(scope, device)
+                if refusal:
+                    await self._refuse(send, refusal)
+                else:
+                    await serve(device)
             if connection.scope.cancelled_caught:
                 await _close(
                     send, _REVOKED, "this device was revoked or has expired; pair it again"
                 )
 
-    async def _admitted(self, scope: AsgiScope, receive: Receive, send: Send) -> Device | None:
+    async def _admitted(self, receive: Receive, send: Send) -> Device | None:
         while True:
             event = await receive()
             if event["type"] != "websocket.receive":
@@ -122,12 +127,8 @@ class Greeter:
                 continue
             if isinstance(message, Auth):
                 device = await self.device_of(message.token)
-                refusal = _UNKNOWN
-                if device is not None:
-                    refusal = await self._refusal(scope, device)
-                if device is None or refusal:
-                    await self._refuse(send, refusal)
-                    return None
+                if device is None:
+                    await self._refuse(send, _UNKNOWN)
                 return device
             if isinstance(message, Ping):
                 await _say(send, write_message("pong"))

@@ -26,7 +26,7 @@ from quarterdeck.hub.editors.editor import RESOURCE_NOT_FOUND, Editor, as_rpc_er
 from quarterdeck.hub.editors.subscription import EditorSubscription, EditorTurn
 from quarterdeck.protocol import AgentSnapshotWire, SessionState, to_json
 from quarterdeck.runner import META_SCOPE, RunnerApi, permitted_blocks
-from quarterdeck.views.acp import mode_option, session_settings
+from quarterdeck.views.acp import session_settings
 from quarterdeck.wire import INVALID_REQUEST, Response, method_not_found, rpc_error
 
 MOST_SESSIONS: Final = 256
@@ -315,12 +315,7 @@ class EditorConnection:
         runner, actor = self._runner, self._at.as_device.actor
         self._at.need("approve", "choosing a mode")
         await runner.ensure_active(session_id)
-        state, _ = await self._state(session_id)
-        option = mode_option(to_json(state)["configOptions"]) if state.modes is None else None
-        if option is None:
-            await runner.set_mode(session_id, mode_id, by=actor)
-        else:
-            await runner.set_option(session_id, str(option["id"]), mode_id, by=actor)
+        await runner.set_mode(session_id, mode_id, by=actor)
         return {}
 
     async def _set_config_option(self, params: Json) -> Any:

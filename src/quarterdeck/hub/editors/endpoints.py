@@ -1,12 +1,12 @@
-"""ACP at the hub: `/acp` is a WebSocket, `/acp/rpc` and `/acp/sse` are requests and a stream.
+"""ACP at the hub: `/acp` is a WebSocket or Streamable HTTP; `/acp/rpc` and `/acp/sse` are seed 004.
 
-The hub's guard authenticates all of them. A client on HTTP belongs to its device: the same
-`client_id` of another device is another client. Each client has an `EditorConnection`.
+The hub's guard authenticates all of them. A client on HTTP belongs to its device, the scope of that
+and the agent: the same `client_id`, or `Acp-Connection-Id`, of another is another client. Each
+client has an `EditorConnection`.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import AsyncIterator, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Final
@@ -17,18 +17,24 @@ from msgspec import Meta, Struct
 from starlette.types import Receive, Scope as AsgiScope, Send
 
 from quarterdeck.agent import HttpApp, HttpOptions
+from quarterdeck.agent.http import (
+    BodyReader,
+    Caller,
+    StreamableHttp,
+    StreamableOptions,
+    WebSockets,
+)
 from quarterdeck.errors import RequestRejected
 from quarterdeck.http.origins import RejectedRequest
-from quarterdeck.http.websocket import GOING_AWAY, AcpWebSocketTransport, accept_websocket
 from quarterdeck.hub.api.endpoint import (
     Asgi,
     Endpoint,
     device_of,
     error_response,
+    error_response_to,
     invalid,
     not_found,
-    refusal_of,
-    send_refusal,
+    send_error,
 )
 from quarterdeck.hub.auth.device import Device
 from quarterdeck.hub.editors.connection import EditorConnection
@@ -84,13 +90,18 @@ class EditorServer:
 
 MOST_CLIENTS: Final = 16
 """Of one device, with one agent, on HTTP."""
+MOST_CONNECTIONS: Final = 32
+"""Of one device, with all agents, on Streamable HTTP."""
 _CODES: Final = {
     400: "invalid",
     404: "not-found",
+    405: "invalid",
+    406: "invalid",
     408: "too-slow",
     409: "repeated",
     413: "too-large",
     415: "invalid",
+    426: "invalid",
     503: "unavailable",
 }
 
@@ -139,6 +150,7 @@ def acp_endpoints(hub: Hub) -> list[Endpoint]:
             tag="acp",
             query=AcpQuery,
         ),
+        *_streamable_endpoints(remote.streamable),
         Endpoint(
             method="POST",
             path="/acp/rpc",
@@ -165,17 +177,56 @@ def acp_endpoints(hub: Hub) -> list[Endpoint]:
     ]
 
 
+def _streamable_endpoints(app: Asgi) -> list[Endpoint]:
+    summaries = {
+        "POST": "Send a message to an agent of the hub by ACP's Streamable HTTP",
+        "GET": "Follow a connection, or one of its sessions, of ACP's Streamable HTTP",
+        "DELETE": "End a connection of ACP's Streamable HTTP",
+    }
+    errors = {
+        "POST": (400, 404, 408, 413, 415, 503),
+        "GET": (400, 404, 406, 409, 426, 503),
+        "DELETE": (400, 404, 503),
+    }
+    return [
+        Endpoint(
+            method=method,
+            path="/acp",
+            scope="prompt",
+            app=app,
+            summary=summary,
+            kind="sse" if method == "GET" else "http",
+            tag="acp",
+            query=AcpQuery,
+            body=RpcMessage if method == "POST" else None,
+            status=200 if method == "GET" else 202,
+            errors=errors[method],
+        )
+        for method, summary in summaries.items()
+    ]
+
+
 class _Remote:
     """All clients of a hub that speak ACP."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._apps: dict[tuple[str, ...], tuple[HttpApp, anyio.Event]] = {}
-        self._ending = anyio.Event()
+        self._sockets = WebSockets()
+        options = HttpOptions()
+        self._streamable = StreamableHttp(
+            StreamableOptions(
+                max_connections=MOST_CONNECTIONS, idle_seconds=hub.options.editor_idle_seconds
+            ),
+            BodyReader(options.max_body, options.body_seconds),
+        )
+        self._is_streaming = False
+        self._has_begun = anyio.Event()
 
     def dismiss(self) -> None:
         """Let every client go; their sessions stay."""
-        self._ending.set()
+        self._sockets.dismiss()
+        self._streamable.dismiss()
         for app, _ in self._apps.values():
             app.dismiss()
 
@@ -183,39 +234,36 @@ class _Remote:
         try:
             server = EditorServer(self._hub, self._agent(scope), device_of(scope))
         except RequestRejected as error:
-            await send_refusal(refusal_of(error), scope, receive, send)
+            await send_error(error_response_to(error), scope, receive, send)
             return
-        named = (b"acp-connection-id", secrets.token_hex(16).encode())
-        if await accept_websocket(receive, send, [named]):
-            await self._converse(server, AcpWebSocketTransport(receive, send))
+        await self._sockets.serve(server, receive, send)
 
-    async def _converse(self, server: EditorServer, transport: AcpWebSocketTransport) -> None:
-        over = anyio.Event()
+    async def streamable(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        """Answer a request of Streamable HTTP."""
+        try:
+            agent, device = self._agent(scope), device_of(scope)
+        except RequestRejected as error:
+            await error_response_to(error)(scope, receive, send)
+            return
+        if not self._is_streaming:
+            self._is_streaming = True
+            self._hub.start_in_background(self._keep_streamable)
+        await self._has_begun.wait()
+        caller = Caller((device.id, device.scope, agent), EditorServer(self._hub, agent, device))
+        refusal = await self._streamable.serve(scope, receive, send, caller)
+        if refusal is not None:
+            await _refuse(send, refusal)
 
-        async def heed_end() -> None:
-            await self._ending.wait()
-            transport.closing = (GOING_AWAY, "the hub ends; connect again")
-            over.set()
-
-        async with server.serve_client(transport) as connection, background_tasks() as tasks:
-
-            async def heed_client() -> None:
-                await connection.wait_closed()
-                over.set()
-
-            tasks.start_soon(heed_end)
-            tasks.start_soon(heed_client)
-            try:
-                await over.wait()
-            except anyio.get_cancelled_exc_class():
-                transport.detach()  # the guard closes it with the reason
-                raise
+    async def _keep_streamable(self) -> None:
+        async with self._streamable.running():
+            self._has_begun.set()
+            await anyio.sleep_forever()
 
     async def http(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         try:
             app = await self._app(scope)
         except RequestRejected as error:
-            await refusal_of(error)(scope, receive, send)
+            await error_response_to(error)(scope, receive, send)
             return
         await app(scope, receive, send)
 
@@ -224,7 +272,8 @@ class _Remote:
         key = (device.id, device.scope, agent)
         if key not in self._apps:
             server = EditorServer(self._hub, agent, device)
-            options = HttpOptions(max_clients=MOST_CLIENTS)
+            idle = self._hub.options.editor_idle_seconds
+            options = HttpOptions(max_clients=MOST_CLIENTS, idle_seconds=idle)
             made = HttpApp(server, None, options, reject=_refuse), anyio.Event()
             self._apps[key] = made
             self._hub.start_in_background(lambda: _keep(*made))
@@ -245,7 +294,7 @@ class _Remote:
         if named:
             if not self._hub.runner.knows_agent(named[0]):
                 raise not_found(
-                    f"agent named {named[0]!r}", "GET /api/agents/known lists all names"
+                    f"agent named {named[0]!r}", "run quarterdeck agents to list all names"
                 )
             return named[0]
         first = next(iter(self._hub.options.agents), None)

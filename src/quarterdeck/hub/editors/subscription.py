@@ -40,18 +40,25 @@ from quarterdeck.protocol import (
     ConfigOptionsUpdateEvent,
     CurrentModeUpdateEvent,
     Event,
+    ForegroundEvent,
     HostEvent,
     HostPermissionSnapshot,
+    MessageUpdateEvent,
     PermissionRequestCreatedEvent,
     PermissionRequestResolvedEvent,
     PlanEvent,
+    PlanRemovedEvent,
+    PlanUpdateEvent,
     PromptFinishedEvent,
     SessionConfigInitEvent,
+    SessionEvent,
     SessionInfoUpdateEvent,
     SessionResetEvent,
     SessionState,
     SessionStatusChangeEvent,
     TerminalOutputEvent,
+    TerminalUpdateEvent,
+    ToolCallContentChunkEvent,
     ToolCallEvent,
     ToolCallUpdateEvent,
     UnknownEvent,
@@ -329,24 +336,8 @@ class EditorSubscription:
     async def _take(self, event: Event) -> None:
         known = any_event(event)
         match known:
-            case (
-                AgentMessageChunkEvent()  # most events are chunks
-                | AgentThoughtChunkEvent()
-                | ToolCallUpdateEvent()
-                | ToolCallEvent()
-                | UserMessageChunkEvent()
-                | PlanEvent()
-                | AvailableCommandsUpdateEvent()
-                | CurrentModeUpdateEvent()
-                | SessionConfigInitEvent()
-                | ConfigOptionsUpdateEvent()
-                | SessionInfoUpdateEvent()
-                | UsageUpdateEvent()
-                | UnrecognizedUpdateEvent()
-            ):
-                await self._send_updates(event)
-            case TerminalOutputEvent():
-                for update in self._terminals.on_output(event.payload):
+            case TerminalOutputEvent() | TerminalUpdateEvent() | ToolCallContentChunkEvent():
+                for update in self._terminals.take(known):
                     await self._send(update)
             case PermissionRequestCreatedEvent() | PermissionRequestResolvedEvent():
                 self._requests.on_permission(event.payload["requestId"])
@@ -357,12 +348,37 @@ class EditorSubscription:
                     self._is_replaying = False
             case SessionResetEvent():
                 self._is_replaying = True
-            case ApprovalMismatchEvent() | HostEvent() | UnknownEvent():
-                pass  # ACP has no update for them
+            case (
+                ApprovalMismatchEvent()
+                | ForegroundEvent()
+                | PlanRemovedEvent()
+                | HostEvent()
+                | UnknownEvent()
+            ):
+                pass  # ACP 1 has no update for them
+            case SessionEvent():
+                await self._send_updates(known)
             case _:
                 assert_never(known)
 
-    async def _send_updates(self, event: Event) -> None:
+    async def _send_updates(
+        self,
+        event: AgentMessageChunkEvent
+        | AgentThoughtChunkEvent
+        | ToolCallUpdateEvent
+        | ToolCallEvent
+        | UserMessageChunkEvent
+        | PlanEvent
+        | AvailableCommandsUpdateEvent
+        | CurrentModeUpdateEvent
+        | SessionConfigInitEvent
+        | ConfigOptionsUpdateEvent
+        | SessionInfoUpdateEvent
+        | UsageUpdateEvent
+        | UnrecognizedUpdateEvent
+        | MessageUpdateEvent
+        | PlanUpdateEvent,
+    ) -> None:
         is_history = event.seq <= self._history_until
         if self._is_replaying or (event.type == "session-config-init" and is_history):
             return

@@ -20,7 +20,7 @@ from typing import Final
 from starlette.responses import Response
 from starlette.types import Receive, Scope as AsgiScope, Send
 
-from quarterdeck.hub.api.endpoint import Asgi, Endpoint, refusal
+from quarterdeck.hub.api.endpoint import Asgi, Endpoint, error_response
 
 PAGE: Final = Path(__file__).parent / "built"
 INDEX: Final = "/index.html"
@@ -104,7 +104,7 @@ def _app(folder: Path) -> Asgi:
         file = files.get(INDEX if path == "/" else path)
         if file is None:
             message = _MISSING if not files else f"the page has no file {path!r}"
-            response = refusal(404, "quarterdeck/not-found", message)
+            response = error_response(404, "quarterdeck/not-found", message)
         else:
             response = _response(scope, file)
         await response(scope, receive, send)

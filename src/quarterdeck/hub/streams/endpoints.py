@@ -1,4 +1,8 @@
-"""The streams and WebSockets of the route table."""
+"""The streams and WebSockets of a hub: their handlers and their part of the route table.
+
+A handler reads cursors from the request, opens the logs (`StreamRequest.open`) and serves one
+subscription for each. `/api/stream` (`_many_events`) is the one that the page uses.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,29 @@ from typing import Annotated
 
 import msgspec
 
+from quarterdeck.errors import AcpError
 from quarterdeck.http.keepalive import TICK_SECONDS
+from quarterdeck.http.sse import EventStream, named_event
 from quarterdeck.hub.api.endpoint import Endpoint
 from quarterdeck.hub.context.connection import context_app
-from quarterdeck.hub.streams.envelope import envelope_app
-from quarterdeck.hub.streams.service import (
-    Handler,
-    Streams,
-    host_events,
-    many_events,
-    packets,
-    session_events,
+from quarterdeck.hub.streams.cursors import (
+    host_cursor,
+    many_cursors,
+    packet_cursor,
+    session_cursor,
 )
+from quarterdeck.hub.streams.envelope import envelope_app
+from quarterdeck.hub.streams.packets import PacketSubscription
 from quarterdeck.hub.streams.sources import StreamSources
+from quarterdeck.hub.streams.streams import StreamHandler, StreamRequest, Streams
+from quarterdeck.hub.streams.subscription import (
+    HostLogSubscription,
+    LogSubscription,
+    MultiLogStream,
+    QueueSubscription,
+    Sendable,
+    follow,
+)
 
 
 class SessionFrom(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +70,57 @@ class ManyFrom(msgspec.Struct, frozen=True, kw_only=True):
         str,
         msgspec.Meta(description="Present to follow the host too: EPOCH-SEQ, SEQ, or empty."),
     ] = ""
+
+
+async def _session_events(request: StreamRequest) -> None:
+    """Serve one session's log."""
+    cursor = session_cursor(request.scope)
+    subscription = LogSubscription(request.logs, await request.open(request.session_id), cursor)
+    await request.serve(lambda stream: follow(stream, [subscription]))
+
+
+async def _host_events(request: StreamRequest) -> None:
+    """Serve the host's own log."""
+    cursor = host_cursor(request.scope)
+    subscription = HostLogSubscription(request.logs, await request.open(None), cursor)
+    await request.serve(lambda stream: follow(stream, [subscription]))
+
+
+async def _many_events(request: StreamRequest) -> None:
+    """Serve several logs; a session that is not there does not stop the others."""
+    cursors = many_cursors(request.scope)
+    combined = MultiLogStream(cursors, request.logs.log_epoch)
+    missing: list[str] = []
+    for index, (session_id, cursor) in enumerate(cursors.sessions):
+        try:
+            log = await request.open(session_id)
+        except AcpError:
+            missing.append(session_id)
+        else:
+            combined.add(
+                index, LogSubscription(request.logs, log, cursor, combined.id_suffix(index))
+            )
+    if cursors.has_host:
+        index = len(cursors.sessions)
+        log, suffix = await request.open(None), combined.id_suffix(index)
+        combined.add(index, HostLogSubscription(request.logs, log, cursors.host, suffix))
+
+    async def send(stream: EventStream) -> None:
+        for session_id in missing:
+            await stream.send(named_event("ended", {"sessionId": session_id, "reason": "unknown"}))
+        subscriptions: list[Sendable] = [*combined.subscriptions]
+        if subscriptions:
+            subscriptions.append(QueueSubscription(request.queue_notices, combined.subscriptions))
+        await follow(stream, subscriptions)
+
+    await request.serve(send)
+
+
+async def _packets(request: StreamRequest) -> None:
+    """Serve one session as packets."""
+    cursor = packet_cursor(request.scope)
+    subscription = PacketSubscription(request.logs, await request.open(request.session_id), cursor)
+    await request.serve(subscription.follow)
 
 
 def stream_endpoints(
@@ -98,12 +163,12 @@ def _event_streams(streams: Streams) -> list[Endpoint]:
     refused = (400, 404, 429, 503)
     session = "/api/sessions/{session_id}"
 
-    def stream(path: str, handler: Handler, query: type, summary: str) -> Endpoint:
+    def stream(path: str, handler: StreamHandler, query: type, summary: str) -> Endpoint:
         return Endpoint(
             method="GET",
             path=path,
             scope="view",
-            app=streams.events(handler),
+            app=streams.endpoint_app(handler),
             summary=summary,
             kind="sse",
             tag="streams",
@@ -115,8 +180,8 @@ def _event_streams(streams: Streams) -> list[Endpoint]:
     follow_host = "Follow the host: agents, sessions and pending requests"
     follow_many = "Follow several sessions and the host on one connection"
     return [
-        stream(f"{session}/events", session_events, SessionFrom, follow_session),
-        stream(f"{session}/packets", packets, SessionFrom, "Follow a session as packets"),
-        stream("/api/events", host_events, HostFrom, follow_host),
-        stream("/api/stream", many_events, ManyFrom, follow_many),
+        stream(f"{session}/events", _session_events, SessionFrom, follow_session),
+        stream(f"{session}/packets", _packets, SessionFrom, "Follow a session as packets"),
+        stream("/api/events", _host_events, HostFrom, follow_host),
+        stream("/api/stream", _many_events, ManyFrom, follow_many),
     ]

@@ -38,8 +38,8 @@ from quarterdeck.http.websocket import TOO_SLOW, WebSocketConnection, accept_web
 from quarterdeck.hub.api.endpoint import Asgi, device_of
 from quarterdeck.hub.auth.device import Device, Scope
 from quarterdeck.hub.streams.cursors import LogCursor
-from quarterdeck.hub.streams.service import Streams
 from quarterdeck.hub.streams.shared_log import NEAR_EVENTS, SharedLog
+from quarterdeck.hub.streams.streams import Streams
 from quarterdeck.jsontext import decode_json, describe_mismatch, encode_json
 from quarterdeck.protocol import (
     ERROR_CODES,
@@ -218,7 +218,7 @@ class _Connection:
             self._push("error", _error(ERROR_CODES["config_invalid"], message))
 
     def _call(self, request: RpcRequest) -> None:
-        needed = needed_scope(request)
+        needed = "admin" if self._moves_servers(request) else needed_scope(request)
         if not self._device.may(needed):
             message = (
                 f"this device has the scope {self._device.scope}; {request.method} needs {needed}"
@@ -227,10 +227,24 @@ class _Connection:
         elif self._calls >= MOST_CALLS:
             message = f"{MOST_CALLS} calls of this connection wait for an answer; wait for one"
             self._respond(request, _error("quarterdeck/too-many", message, retryable=True))
-        elif (sentence := _odd_place(request)) is not None:
+        elif (sentence := _relative_folder_error(request)) is not None:
             self._respond(request, _error(ERROR_CODES["config_invalid"], sentence))
         else:
             self._start(partial(self._perform, request))
+
+    def _moves_servers(self, request: RpcRequest) -> bool:
+        """Whether a session keeps its MCP servers in another folder than its own.
+
+        Their commands may mean other programs there.
+        """
+        session_id = request.params.get("sessionId")
+        if request.method != AcpRpcMethod.RESUME_SESSION or not isinstance(session_id, str):
+            return False
+        known = self._streams.runner.session_snapshot(session_id)
+        if known is None or known.mcp_servers in (UNSET, ()):
+            return False
+        is_kept = request.params.get("mcpServers") is None
+        return is_kept and request.params.get("cwd") != known.cwd
 
     def _start(self, work: Any) -> None:
         try:
@@ -401,7 +415,8 @@ def _error(code: str, message: str, *, data: Any = None, retryable: bool = False
 _decode: Final = msgspec.json.Decoder(Frame).decode
 
 
-def _odd_place(request: RpcRequest) -> str | None:
+def _relative_folder_error(request: RpcRequest) -> str | None:
+    """Return what is wrong if a folder of a call is relative; None if all are absolute."""
     further = request.params.get("additionalDirectories")
     folders = further if isinstance(further, list | tuple) else ()
     return relative_folder(request.params.get("cwd"), *folders)

@@ -32,7 +32,7 @@ from quarterdeck.hub.view_cache import ViewBudget
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.protocol import to_json
 from quarterdeck.runner import LogSource, PermissionView, RunnerApi
-from quarterdeck.storage import LogEpoch
+from quarterdeck.storage import MOST_PAGE_BYTES, LogEpoch
 
 logger = logging.getLogger(__name__)
 
@@ -284,6 +284,11 @@ class SharedLog:
         page = await self._source.read(after, last - after)
         block = stored_run(page, last, self.prefix)
         self._step = _step(page)
+        if block.size >= MOST_PAGE_BYTES:  # the page may have ended before the block
+            last = block.numbers[-1]
+            if last <= cursor:
+                return await self._read_piece(cursor)
+            return block.up_to(last)
         if last == after + BLOCK and self._step == BLOCK:
             self._keep(number, block)
         return block

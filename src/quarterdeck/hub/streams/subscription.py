@@ -41,12 +41,18 @@ class LogSubscription:
     _mark: ClassVar = b""
     """Marks its events among others on the same connection; a session's have its id."""
 
-    def __init__(self, logs: Logs, log: SharedLog, cursor: LogCursor) -> None:
+    def __init__(
+        self,
+        logs: Logs,
+        log: SharedLog,
+        cursor: LogCursor,
+        id_suffix: Callable[[], bytes] | None = None,
+    ) -> None:
+        """`id_suffix` returns what an id has after this log's own cursor, if it has more."""
         self.log = log
         self.cursor = cursor.seq
         self.is_over = False
-        self.complete: Callable[[], bytes] | None = None
-        """Makes what an id says beyond this log's own cursor."""
+        self._id_suffix = id_suffix
         self._logs = logs
         self._is_behind = True
         self._requested = cursor
@@ -59,6 +65,10 @@ class LogSubscription:
         if self._must_reset:
             return _unreset(self._requested)
         return str(self.cursor)
+
+    def join(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call `wake` whenever there are new events; return what ends that."""
+        return self.log.join(wake)
 
     async def next(self) -> bytes:
         """Return what to send next; nothing, if there is nothing new.
@@ -91,14 +101,14 @@ class LogSubscription:
         return await self.log.older(self.cursor)
 
     def _written(self, run: EncodedRun) -> bytes:
-        if self.complete is None:
+        if self._id_suffix is None:
             return run.sse
         # JSON has no line breaks: this is found where an id ends and nowhere else.
-        return run.sse.replace(b"\ndata: ", b"%b%b\ndata: " % (self.complete(), self._mark))
+        return run.sse.replace(b"\ndata: ", b"%b%b\ndata: " % (self._id_suffix(), self._mark))
 
     def _id(self) -> bytes:
         own = self.log.prefix + b"%d" % self.cursor
-        return own + (b"" if self.complete is None else self.complete())
+        return own + (b"" if self._id_suffix is None else self._id_suffix())
 
     def _reset(self) -> bytes:
         """Send a client whose number means nothing here back to the beginning."""
@@ -132,10 +142,17 @@ class HostLogSubscription(LogSubscription):
 
     _mark: ClassVar = b"\nevent: host"
 
-    def __init__(self, logs: Logs, log: SharedLog, cursor: LogCursor | None) -> None:
+    def __init__(
+        self,
+        logs: Logs,
+        log: SharedLog,
+        cursor: LogCursor | None,
+        id_suffix: Callable[[], bytes] | None = None,
+    ) -> None:
         epoch = logs.epoch
         is_ours = cursor is not None and cursor.epoch in (None, epoch)
-        super().__init__(logs, log, cursor if cursor is not None and is_ours else LogCursor("", 0))
+        start = cursor if cursor is not None and is_ours else LogCursor("", 0)
+        super().__init__(logs, log, start, id_suffix)
         self._must_reset = not is_ours or self.cursor > log.head or self._is_forgotten()
         self._epoch = epoch
         self._wanted = "" if cursor is None else cursor.text
@@ -180,20 +197,14 @@ def why_ended(logs: Logs, log: SharedLog) -> str:
     return "shutdown" if is_there else "deleted"
 
 
-class Joins(Protocol):
-    """Wakes a stream when there is something to send."""
-
-    def join(self, wake: Callable[[], None]) -> Callable[[], None]: ...
-
-
 class Sendable(Protocol):
     """Something that is sent on a connection, part by part."""
 
     @property
-    def log(self) -> Joins: ...
-
-    @property
     def is_over(self) -> bool: ...
+
+    def join(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call `wake` whenever there is something to send; return what ends that."""
 
     async def next(self) -> bytes: ...
 
@@ -204,7 +215,7 @@ async def follow(stream: EventStream, subscriptions: Sequence[Sendable]) -> None
     Raises:
         StorageFailed: if older events cannot be read.
     """
-    leaves = [subscription.log.join(stream.wake) for subscription in subscriptions]
+    leaves = [subscription.join(stream.wake) for subscription in subscriptions]
     sent = 0
     try:
         while subscriptions:
@@ -249,11 +260,14 @@ class MultiLogStream:
         return list(self._subscriptions.values())
 
     def add(self, index: int, subscription: LogSubscription) -> None:
+        """Add a subscription that has the `id_suffix` of its place."""
         self._subscriptions[index] = subscription
-        subscription.complete = partial(self._complete, index)
 
-    def _complete(self, index: int) -> bytes:
-        """Write the rest of an id: which log it is of, and where the others are."""
+    def id_suffix(self, index: int) -> Callable[[], bytes]:
+        """Return what writes the rest of an id: which log it is of, and where the others are."""
+        return partial(self._id_suffix, index)
+
+    def _id_suffix(self, index: int) -> bytes:
         positions = [
             "" if each == index else self._position(each) for each in range(len(self._requested))
         ]
@@ -292,7 +306,7 @@ class QueueSubscription:
     """Sends the notices for the logs of a connection, and ends with them."""
 
     def __init__(self, notices: QueueNotices, subscriptions: Sequence[LogSubscription]) -> None:
-        self.log = notices
+        self._notices = notices
         self._subscriptions = subscriptions
         sessions = [subscription.log.session_id for subscription in subscriptions]
         self._seen = {each: notices.changes(each) for each in sessions if each is not None}
@@ -301,9 +315,13 @@ class QueueSubscription:
     def is_over(self) -> bool:
         return all(subscription.is_over for subscription in self._subscriptions)
 
+    def join(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call `wake` at each change of any queue; return what ends that."""
+        return self._notices.join(wake)
+
     async def next(self) -> bytes:
         """Return what to send next; nothing, if there is nothing new."""
-        changes = {session_id: self.log.changes(session_id) for session_id in self._seen}
+        changes = {session_id: self._notices.changes(session_id) for session_id in self._seen}
         if changes == self._seen:
             return b""
         changed = [each for each in changes if changes[each] != self._seen[each]]

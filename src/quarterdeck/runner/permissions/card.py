@@ -259,6 +259,12 @@ class InspectedRequest:
         )
 
 
+def inspection_of(request: PermissionRequest) -> InspectedRequest | None:
+    """Return what `PermissionInbox.examine` kept with a request; None if it failed."""
+    kept = request.hook_data
+    return kept if isinstance(kept, InspectedRequest) else None
+
+
 def inspect_request(
     request: PermissionRequest,
     call: Call,
@@ -267,7 +273,7 @@ def inspect_request(
     expires_at: str | None,
 ) -> InspectedRequest:
     """Inspect a request for a call."""
-    session = request.in_session
+    session = request.session
     options = option_views(request.options if isinstance(request.options, list) else ())
     card = PermissionCard(
         request_id=request.id,

@@ -12,7 +12,7 @@ The same, by name; `host/requests/permissions` has the part before `examine`:
     `permission-updated`          an event of the host's stream. `Runner._on_event` passes it to
                                   `on_event` (index, expiry) and, as `RequestUpdated`, to the hub
                                   (web push); `hub/streams` sends it to the page, where
-                                  `web/src/data/lists.ts` reads it
+                                  `web/src/data/pending_requests.ts` reads it
     POST …/{id}/answer            `hub/api/requests`, then `RunnerApi.answer_permission`
     PermissionInbox.answer        checks digest and option, waits until the answer is stored
     Host.respond_permission       claims the request, emits `resolved`, releases the handler
@@ -37,6 +37,9 @@ Orderings that matter:
 4. *The index follows.* Rows of the decision index are made of published events, so the index may
    lag behind the log but is never ahead of it. What it missed is read at the next start.
 
+Elicitations have no rules and no card. Their answers take the same way from `answer_elicitation`
+on: claimed in the host's table, stored in the log, indexed by `DecisionRecorder`.
+
 Two phases were tried before: a row in the database was the arbiter, then the host was. Each crash
 between the two needed a repair, and the rules, being one subscriber among others, could be late.
 """
@@ -56,7 +59,15 @@ from quarterdeck.errors import (
     AcpError,
     RequestRejected,
 )
-from quarterdeck.host import Ask, Decided, Host, PermissionRequest, Verdict, call_of
+from quarterdeck.host import (
+    Ask,
+    Decided,
+    Host,
+    PermissionRequest,
+    Verdict,
+    call_of,
+    is_elicitation_id,
+)
 from quarterdeck.policy import PermissionPolicy, Policy, decide
 from quarterdeck.protocol import ERROR_CODES, Event, ToolCallFacts
 from quarterdeck.protocol.timestamps import iso_seconds
@@ -66,6 +77,7 @@ from quarterdeck.runner.permissions.card import (
     PermissionCard,
     derived_from,
     inspect_request,
+    inspection_of,
     is_retry,
     reason_in_meta,
     recorded_answer,
@@ -87,6 +99,7 @@ from quarterdeck.wire import IndependentTasks
 
 logger = logging.getLogger(__name__)
 
+_OPEN_INBOX: Final = "open the inbox to see what is pending"
 _NOTHING_ALLOWED: Final = (
     "the log cannot be written, so nothing can be allowed now; make room on the disk of the hub,"
     " or reject the request, which works in any case"
@@ -158,7 +171,7 @@ class PermissionInbox:
             "error",
             "permission/cannot-be-shown",
             f"a request of the agent cannot be shown ({type(error).__name__}); it was cancelled",
-            session_id=request.in_session.id,
+            session_id=request.session.id,
         )
         by = DecidedBy(kind="policy", reason="the request cannot be shown")
         return Decided(outcome={"outcome": "cancelled"}, by=decided_by_json(by))
@@ -186,7 +199,7 @@ class PermissionInbox:
 
     def _decide_pending(self) -> None:
         for request in self._host.pending_permissions():
-            inspected: InspectedRequest | None = request.hook_data
+            inspected = inspection_of(request)
             decided = None if inspected is None else self._by_policy(inspected)
             if inspected is not None and decided is not None:
                 self._decide(inspected, *decided)
@@ -221,12 +234,13 @@ class PermissionInbox:
     @property
     def pending(self) -> list[PermissionCard]:
         """The requests that wait, the oldest first."""
-        requests = [request.hook_data for request in self._host.pending_permissions()]
-        return [inspected.card for inspected in requests if inspected is not None]
+        inspections = [inspection_of(each) for each in self._host.pending_permissions()]
+        return [inspected.card for inspected in inspections if inspected is not None]
 
     def get(self, request_id: str) -> PermissionCard | None:
         request = self._host.pending_permission(request_id)
-        return None if request is None or request.hook_data is None else request.hook_data.card
+        inspected = None if request is None else inspection_of(request)
+        return None if inspected is None else inspected.card
 
     def on_event(self, event: Event) -> None:
         """Follow the host's stream: what is published is stored."""
@@ -256,7 +270,7 @@ class PermissionInbox:
         request = self._host.pending_permission(request_id)
         if request is None:
             return await self._decision(request_id, by, key)
-        inspected: InspectedRequest | None = request.hook_data
+        inspected = inspection_of(request)
         if inspected is None:  # the hook failed, so there is nothing to check against
             call = call_of(request, _tool_call_facts(request))
             inspected = inspect_request(request, call, requested_at=now(), expires_at=None)
@@ -292,7 +306,7 @@ class PermissionInbox:
         """Return a decision to the device that made it; refuse all others."""
         entry = self._refusals.get(request_id) or await self._recorder.find(request_id)
         if entry is None:
-            raise not_found(f"request {request_id!r}", "GET /api/permissions lists pending ones")
+            raise not_found(f"request {request_id!r}", _OPEN_INBOX)
         decision = entry.decision
         if is_winner or (decision.state == "answered" and is_retry(entry, by, key)):
             return decision
@@ -310,7 +324,7 @@ class PermissionInbox:
             AcpError: `acpjs/already-answered`, or `acpjs/config-invalid` if it is no answer.
         """
         try:
-            if request_id.startswith("elic-"):
+            if is_elicitation_id(request_id):
                 await self.answer_elicitation(request_id, outcome, by=self.decider(actor))
             else:
                 by = self.decider(actor, reason_in_meta(outcome))
@@ -331,9 +345,7 @@ class PermissionInbox:
         """
         elicitation = self._host.get_elicitation(request_id)
         if elicitation is None:
-            raise not_found(
-                f"elicitation {request_id!r}", "GET /api/elicitations lists pending ones"
-            )
+            raise not_found(f"elicitation {request_id!r}", _OPEN_INBOX)
         if elicitation.status == "superseded":
             raise withdrawn_error(request_id)
         if elicitation.status == "answered":
@@ -372,11 +384,10 @@ class PermissionInbox:
             while self._expiring and self._expiring[0][0] <= anyio.current_time():
                 _, request_id = heapq.heappop(self._expiring)
                 request = self._host.pending_permission(request_id)
-                if request is not None and request.hook_data is not None:
-                    options = request.hook_data.card.options
-                    self._decide(
-                        request.hook_data, rejecting_option(options), DecidedBy(kind="expiry")
-                    )
+                inspected = None if request is None else inspection_of(request)
+                if inspected is not None:
+                    rejection = rejecting_option(inspected.card.options)
+                    self._decide(inspected, rejection, DecidedBy(kind="expiry"))
 
     async def decisions(
         self, *, before: int | None, session_id: str | None, limit: int

@@ -32,16 +32,15 @@ from quarterdeck.errors import (
 from quarterdeck.host import Host
 from quarterdeck.protocol import ERROR_CODES, Event, decode_event, has_ended
 from quarterdeck.runner.actor import Actor, not_found
+from quarterdeck.runner.prompts.state import PromptState, is_settled
 from quarterdeck.runner.prompts.store import (
     PromptEntry,
     PromptError,
     PromptMode,
     PromptRow,
-    PromptState,
     PromptStore,
     QueueChanges,
     deleted_prompt,
-    is_settled,
 )
 from quarterdeck.runner.sessions.manager import HostCondition, SessionManager
 from quarterdeck.storage import Storage

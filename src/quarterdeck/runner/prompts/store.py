@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal, TypeAlias, assert_never
+from typing import Any, Final, Literal, TypeAlias
 
 import anyio
 from msgspec import UNSET, Struct, UnsetType
@@ -30,22 +30,9 @@ from quarterdeck.host import Host
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.protocol import ERROR_CODES
 from quarterdeck.runner.actor import Actor, not_found
+from quarterdeck.runner.prompts.state import PromptState
 from quarterdeck.runner.schema import column_of, id_of_column, now
 from quarterdeck.storage.database import Database
-
-PromptState: TypeAlias = Literal["queued", "running", "done", "failed", "cancelled", "interrupted"]
-
-
-def is_settled(state: PromptState) -> bool:
-    """Return whether a prompt is neither queued nor running."""
-    match state:
-        case "queued" | "running":
-            return False
-        case "done" | "failed" | "cancelled" | "interrupted":
-            return True
-        case _:
-            assert_never(state)
-
 
 PromptMode: TypeAlias = Literal["queue", "interrupt"]
 MOST_QUEUED: Final = 100

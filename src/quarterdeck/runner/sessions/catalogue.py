@@ -23,7 +23,7 @@ from quarterdeck.host import Host
 from quarterdeck.protocol import Event, SessionSnapshotWire, SessionStatus, decode_event
 from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.runner.actor import not_found
-from quarterdeck.storage import SessionMeta, Storage
+from quarterdeck.storage import MOST_PAGE_BYTES, SessionMeta, Storage
 from quarterdeck.storage.group_commit import PageRequest, ThreadedStorage
 
 logger = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ class SessionTitles:
                 elif words.strip():
                     return words, True, first_at
             looked += len(page)
-            if len(page) < PAGE:
+            if len(page) < PAGE and sum(map(len, page)) < MOST_PAGE_BYTES:
                 return words, False, first_at
             after = max(after + len(page), last)
         return words, True, first_at

@@ -33,10 +33,14 @@ from quarterdeck.protocol import (
     ConfigOptionsUpdateEvent,
     CurrentModeUpdateEvent,
     Event,
+    ForegroundEvent,
     HostEvent,
+    MessageUpdateEvent,
     PermissionRequestCreatedEvent,
     PermissionRequestResolvedEvent,
     PlanEvent,
+    PlanRemovedEvent,
+    PlanUpdateEvent,
     PromptFinishedEvent,
     SessionConfigInitEvent,
     SessionEvent,
@@ -45,6 +49,8 @@ from quarterdeck.protocol import (
     SessionSnapshotWire,
     SessionStatusChangeEvent,
     TerminalOutputEvent,
+    TerminalUpdateEvent,
+    ToolCallContentChunkEvent,
     ToolCallEvent,
     ToolCallUpdateEvent,
     UnknownEvent,
@@ -53,6 +59,7 @@ from quarterdeck.protocol import (
     UserMessageChunkEvent,
     any_event,
 )
+from quarterdeck.protocol.tool_calls import is_closed_by_host
 from quarterdeck.views.context.contract import SessionFacts, session_facts
 from quarterdeck.views.context.drafts import ContextDrafts
 from quarterdeck.views.context.events import ContextEvent, SessionResumedEvent
@@ -91,6 +98,14 @@ _RequestEvent: TypeAlias = (
     | ApprovalMismatchEvent
     | TerminalOutputEvent
     | UnrecognizedUpdateEvent
+)
+_WorkEvent: TypeAlias = (
+    ForegroundEvent
+    | MessageUpdateEvent
+    | PlanRemovedEvent
+    | PlanUpdateEvent
+    | TerminalUpdateEvent
+    | ToolCallContentChunkEvent
 )
 _Reader: TypeAlias = Callable[["ContextProjector", Any], None]
 _READERS: Final[dict[type[Event], _Reader]] = {}
@@ -189,7 +204,9 @@ class ContextProjector:
                 assert_never(event)
 
     @staticmethod
-    def _reader_of_other(event: _SettingsEvent | _ProgressEvent | _RequestEvent) -> _Reader:
+    def _reader_of_other(
+        event: _SettingsEvent | _ProgressEvent | _RequestEvent | _WorkEvent,
+    ) -> _Reader:
         match event:
             case PermissionRequestCreatedEvent():
                 return ContextProjector._permission_created
@@ -217,6 +234,31 @@ class ContextProjector:
                 | SessionResetEvent()
             ):
                 return ContextProjector._reader_of_progress(event)
+            case (
+                ForegroundEvent()
+                | MessageUpdateEvent()
+                | PlanRemovedEvent()
+                | PlanUpdateEvent()
+                | TerminalUpdateEvent()
+                | ToolCallContentChunkEvent()
+            ):
+                return ContextProjector._reader_of_work(event)
+            case _:
+                assert_never(event)
+
+    @staticmethod
+    def _reader_of_work(event: _WorkEvent) -> _Reader:
+        match event:
+            case MessageUpdateEvent():
+                return ContextProjector._message_update
+            case ToolCallContentChunkEvent():
+                return ContextProjector._tool_content
+            case TerminalUpdateEvent():
+                return ContextProjector._terminal_update
+            case PlanUpdateEvent() | PlanRemovedEvent():
+                return ContextProjector._other_plan
+            case ForegroundEvent():
+                return ContextProjector._ignored  # turns and requests show it
             case _:
                 assert_never(event)
 
@@ -275,8 +317,34 @@ class ContextProjector:
         if not was_thinking:
             self._lifecycle.update_status("the agent thinks")
 
+    def _message_update(self, event: Event) -> None:
+        """Show the new content of a message as a message that replaces it."""
+        payload, content = event.payload, event.payload.get("content")
+        self._messages.end()
+        for block in content if isinstance(content, list) else ():
+            chunk = {"messageId": payload.get("messageId"), "content": block}
+            if payload.get("kind") == "thought":
+                self._messages.thought(chunk)
+            else:
+                self._messages.chunk(
+                    "user" if payload.get("kind") == "user" else "assistant", chunk
+                )
+        self._messages.end()
+
+    def _tool_content(self, event: Event) -> None:
+        self._calls.content_chunk(event.payload)
+
+    def _terminal_update(self, event: Event) -> None:
+        self._calls.terminal_update(event.payload)
+
+    def _other_plan(self, event: Event) -> None:
+        if event.payload.get("type") != "items":  # a list of entries has a `plan` as well
+            self._numbering.custom(event.type, event.payload, namespace="quarterdeck")
+
     def _tool_call(self, event: Event) -> None:
         payload = event.payload
+        if is_closed_by_host(event.extensions):
+            return  # the end of the turn ends what is open
         if not isinstance(payload.get("toolCallId"), str):
             self._numbering.custom(event.type, payload)
             return

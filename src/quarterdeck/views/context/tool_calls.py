@@ -25,7 +25,7 @@ from quarterdeck.policy import (
     text_of,
 )
 from quarterdeck.protocol import ToolCallFacts
-from quarterdeck.protocol.tool_calls import announced, is_open, requested, updated
+from quarterdeck.protocol.tool_calls import announced, extended, is_open, requested, updated
 from quarterdeck.views.context.call_state import NamedToolCall, objects
 from quarterdeck.views.context.events import (
     SubAgentProgressEvent,
@@ -163,6 +163,24 @@ class ToolCallProjector:
             terminal.add(delta)
         if isinstance(ending, dict):
             terminal.exit_code = whole_number(ending.get("exitCode"))
+
+    def terminal_update(self, payload: dict[str, Any]) -> None:
+        """Apply the facts of an agent's own terminal: all of its output, how it ended."""
+        terminal, ending = self._terminal(payload.get("terminalId")), payload.get("exit")
+        if "output" in payload:
+            output = payload["output"]
+            text = output.get("text") if isinstance(output, dict) else None
+            terminal.parts, terminal.size = [], 0
+            terminal.add(text if isinstance(text, str) else "")
+        if isinstance(ending, dict):
+            terminal.exit_code = whole_number(ending.get("exitCode"))
+
+    def content_chunk(self, payload: dict[str, Any]) -> None:
+        """Append an element to the content of an open call."""
+        call = self._open.get(str(payload.get("toolCallId")))
+        if call is not None:
+            call.take(extended(call.facts, payload), {}, self._numbering.ts)
+            self._emit_progress(call)
 
     def _take_terminal(self, meta: Any) -> None:
         """Store the output that an agent reports of its own terminals, in `_meta`."""
@@ -334,6 +352,8 @@ class ToolCallProjector:
                 )
             )
             self.effects.emit(call, output, changes, self._terminals)
+        elif call.status == "cancelled":
+            self._fail(call, "CANCELLED", output or "Cancelled", duration)
         else:
             self._fail(call, "TOOL_ERROR", output or "the tool failed", duration)
         if call.is_sub_agent:

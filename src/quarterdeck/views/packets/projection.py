@@ -35,10 +35,14 @@ from quarterdeck.protocol import (
     ConfigOptionsUpdateEvent,
     CurrentModeUpdateEvent,
     Event,
+    ForegroundEvent,
     HostEvent,
+    MessageUpdateEvent,
     PermissionRequestCreatedEvent,
     PermissionRequestResolvedEvent,
     PlanEvent,
+    PlanRemovedEvent,
+    PlanUpdateEvent,
     PromptFinishedEvent,
     SessionConfigInitEvent,
     SessionEvent,
@@ -46,6 +50,8 @@ from quarterdeck.protocol import (
     SessionResetEvent,
     SessionStatusChangeEvent,
     TerminalOutputEvent,
+    TerminalUpdateEvent,
+    ToolCallContentChunkEvent,
     ToolCallEvent,
     ToolCallUpdateEvent,
     UnknownEvent,
@@ -55,6 +61,7 @@ from quarterdeck.protocol import (
     any_event,
     is_session_status,
 )
+from quarterdeck.protocol.tool_calls import is_closed_by_host
 from quarterdeck.views.packets import builders
 from quarterdeck.views.packets.tool_calls import PacketToolCall, PacketToolCalls
 from quarterdeck.views.packets.tools import as_code, as_object, as_text, text_of
@@ -121,6 +128,9 @@ _PacketEvent: TypeAlias = (
 )
 _IgnoredEvent: TypeAlias = (
     AvailableCommandsUpdateEvent
+    | ForegroundEvent
+    | PlanRemovedEvent
+    | PlanUpdateEvent
     | SessionConfigInitEvent
     | ConfigOptionsUpdateEvent
     | SessionInfoUpdateEvent
@@ -173,10 +183,26 @@ class Projection:
                 return Projection._permission
             case UnrecognizedUpdateEvent():
                 return Projection._draft
+            case MessageUpdateEvent() | TerminalUpdateEvent() | ToolCallContentChunkEvent():
+                return Projection._handler_of_work(event)
             case SessionEvent():
                 return Projection._handler_of_other(event)
             case HostEvent() | UnknownEvent():
                 return Projection._ignored
+            case _:
+                assert_never(event)
+
+    @staticmethod
+    def _handler_of_work(
+        event: MessageUpdateEvent | TerminalUpdateEvent | ToolCallContentChunkEvent,
+    ) -> _Handler:
+        match event:
+            case MessageUpdateEvent():
+                return Projection._message
+            case TerminalUpdateEvent():
+                return Projection._terminal_update
+            case ToolCallContentChunkEvent():
+                return Projection._tool_content
             case _:
                 assert_never(event)
 
@@ -199,6 +225,9 @@ class Projection:
                 return Projection._reset
             case (
                 AvailableCommandsUpdateEvent()
+                | ForegroundEvent()
+                | PlanRemovedEvent()
+                | PlanUpdateEvent()  # a list of entries has a `plan` as well
                 | SessionConfigInitEvent()
                 | ConfigOptionsUpdateEvent()
                 | SessionInfoUpdateEvent()
@@ -242,7 +271,33 @@ class Projection:
         name = event.type.replace("-", "_")
         return [{"_meta": meta, "content": block, "sessionUpdate": name, "type": name}]
 
+    def _message(self, event: Event, payload: Json) -> list[Packet]:
+        """Show a replaced message as a new one: packets cannot replace a message."""
+        content, message_id = payload.get("content"), payload.get("messageId")
+        replaced = {"messageId": f"{message_id}~{event.seq}"}
+        meta = {**replaced, **(self._meta(event) or {}), "quarterdeck": {"replaces": message_id}}
+        name = {"user": "user_message_chunk", "thought": "agent_thought_chunk"}.get(
+            as_text(payload.get("kind")), "agent_message_chunk"
+        )
+        blocks = map(builders.whole_block, content if isinstance(content, list) else [])
+        return [
+            {"_meta": meta, "content": block, "sessionUpdate": name, "type": name}
+            for block in blocks
+            if block is not None
+        ]
+
+    def _tool_content(self, event: Event, payload: Json) -> list[Packet]:
+        """Add an element to a call; the next packet of the call has it."""
+        call_id, session = payload.get("toolCallId"), event.session_id
+        if isinstance(call_id, str) and session is not None:
+            call = self._calls.find(session, call_id)
+            if call is not None:
+                call.extend(payload)
+        return []
+
     def _tool(self, event: Event, payload: Json) -> list[Packet]:
+        if is_closed_by_host(event.extensions):
+            return []  # the end of the turn ends what is open
         call_id, session = payload.get("toolCallId"), event.session_id
         if not isinstance(call_id, str) or session is None:
             return []
@@ -367,6 +422,13 @@ class Projection:
         session = event.session_id
         if session is not None and isinstance(terminal, str) and isinstance(delta, str) and delta:
             self._calls.terminals.extend((session, terminal), delta)
+        return []
+
+    def _terminal_update(self, event: Event, payload: Json) -> list[Packet]:
+        terminal, output = payload.get("terminalId"), payload.get("output")
+        if event.session_id is not None and isinstance(terminal, str) and "output" in payload:
+            text = as_text(as_object(output).get("text"))
+            self._calls.terminals.replace((event.session_id, terminal), text)
         return []
 
     def _mismatch(self, event: Event, payload: Json) -> list[Packet]:

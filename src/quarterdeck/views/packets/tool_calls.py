@@ -22,6 +22,7 @@ from quarterdeck.protocol.tool_calls import (
     FINAL_STATUSES,
     announced,
     ended_by_us,
+    extended,
     is_open,
     requested,
     updated,
@@ -36,7 +37,7 @@ TERMINAL_BYTES: Final = 65_536
 _ONE_WORD: Final = re.compile(r"[A-Za-z][\w.:\-]*")
 _LASTING: Final = ("toolName", "tool_name", "sessionId", "parentSessionId", "subagentSessionId")
 """Keys of `_meta` that describe the call; the others describe one update."""
-_STATUSES: Final = FINAL_STATUSES | {"pending", "in_progress"}
+_STATUSES: Final = FINAL_STATUSES | {"pending", "in_progress"}  # packets have no "paused"
 _NOTHING: Final = ToolCallFacts(id="", turn=0)
 CallKey = tuple[str, str]
 """The session and the id: an id is unique in its session only."""
@@ -54,6 +55,11 @@ class Terminals:
         if len(self._outputs) > TERMINALS:
             self._outputs.popitem(last=False)
 
+    def replace(self, key: CallKey, text: str) -> None:
+        """Forget what the terminal wrote; its whole output is `text`."""
+        self._outputs.pop(key, None)
+        self.extend(key, text)
+
     def text(self, key: CallKey) -> str:
         output = self._outputs.get(key)
         return "" if output is None else output.text
@@ -68,6 +74,7 @@ class PacketToolCall:
         "_locations",
         "_meta",
         "_name",
+        "_pending",
         "_shown",
         "id",
         "session",
@@ -83,6 +90,8 @@ class PacketToolCall:
         self._facts: ToolCallFacts | None = None
         self._name = ""
         self._content: list[Json] | None = None
+        self._pending: list[Any] = []
+        """Elements that were appended to the content and are not in `_content` yet."""
         self._shown: list[Json] | None = None
         self._locations: list[Json] | None = None
         self._meta: Json | None = None
@@ -109,6 +118,12 @@ class PacketToolCall:
         else:
             self._apply(updated(self._facts, payload), payload)
 
+    def extend(self, payload: Mapping[str, Any]) -> None:
+        """Append an element to the content."""
+        if self._facts is not None:
+            self._facts = extended(self._facts, payload)
+            self._pending.append(payload.get("content"))
+
     def request(self, tool_call: Mapping[str, Any]) -> None:
         """Apply the tool call of a permission request."""
         self._apply(requested(self._facts, tool_call, self.turn), {})
@@ -120,6 +135,7 @@ class PacketToolCall:
             self._facts = ended_by_us(self._facts)
 
     def _apply(self, facts: ToolCallFacts, payload: Mapping[str, Any]) -> None:
+        self._flush()
         before, self._facts = self._facts or _NOTHING, facts
         # An empty list is written as one if the agent sent it, and as null if it sent none; in a
         # permission request it only means that the agent does not repeat the list.
@@ -131,13 +147,20 @@ class PacketToolCall:
         if facts.status in _STATUSES:
             self.status = facts.status
 
+    def _flush(self) -> None:
+        if self._pending:
+            self._keep([*(self._content or []), *_whole_content(self._pending)])
+            self._pending = []
+
     def settle(self, terminals: Terminals) -> None:
         """Replace terminals by their output, when the call has ended."""
+        self._flush()
         if self._content is not None and self._content is not self._shown:
             self._keep(list(_settled(self._content, self.session, terminals)))
 
     def snapshot(self, meta: Json | None, *, names: bool) -> ToolSnapshot:
         """Return all that is known, and `meta`; with `names`, the tool's name and own kind too."""
+        self._flush()
         facts = self._facts or _NOTHING
         if self._meta is not None:
             meta = {**self._meta, **(meta or {})}

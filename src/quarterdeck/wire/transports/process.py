@@ -10,11 +10,13 @@ from __future__ import annotations
 import codecs
 import logging
 import os
+import re
 import signal
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 import anyio
 from anyio.abc import ByteReceiveStream, Process
@@ -91,6 +93,14 @@ class ProcessTransport:
         except ConnectionClosed as error:
             raise ConnectionClosed(f"{self._program} no longer reads its input") from error
 
+    async def wait_unread(self) -> None:
+        """Wait until the child has closed its input."""
+        await self._pipes.wait_unread()
+
+    def read_progress(self) -> tuple[int, int]:
+        """Return how many bytes of its input the child has read, and has yet to read."""
+        return self._pipes.read_progress()
+
     def close_input(self) -> None:
         """Close the input of the child; its output can still be read."""
         self._pipes.close_writing()
@@ -111,7 +121,8 @@ class ProcessTransport:
             await self.process.wait()
             await self._stderr_ended.wait()
         text = f"{self._program} {_ending(self.process.returncode)}"
-        return f"{text}; its last words: {self.last_stderr[-1]}" if self.last_stderr else text
+        line = explaining_line(self.last_stderr)
+        return f"{text}; its last words: {line}" if line else text
 
     async def drain_stderr(self, stream: ByteReceiveStream) -> None:
         """Read standard error to its end, line by line, in bounded memory."""
@@ -141,6 +152,31 @@ class ProcessTransport:
                 logger.exception("callback for standard error failed")
 
 
+_NOISE: Final = re.compile(
+    r"\s*$|\s+at .*[:(]|\s*File \".*\", line \d+|\s*[\^~]+\s*$|Node\.js v\d|stack backtrace:"
+    r"|note: run with `RUST_BACKTRACE|\s+\d+: |goroutine \d+|npm (error|ERR!) A complete log"
+    r"|\s*\.{3}|\s*[\])}]+;?\s*$"
+)
+"""Lines of a stack trace and what runtimes print around it."""
+_COMPLAINT: Final = re.compile(
+    r"(?i)\w*(error|exception)\b|panic|fatal|cannot|can't|could not|not found|no such|denied"
+    r"|invalid|missing|failed|refused|unauthori[sz]ed|expired|unknown|required|unsupported"
+)
+_LOOKED_AT: Final = 30  # lines from the end
+
+
+def explaining_line(lines: Sequence[str]) -> str | None:
+    """Return the line of standard error that best explains an end; None without lines.
+
+    That is the last one that reports an error and is no part of a stack trace, or else the last one
+    that is no part of it.
+    """
+    newest = list(lines)[-_LOOKED_AT:][::-1]
+    plain = [line for line in newest if not _NOISE.match(line)]
+    complaints = [line for line in plain if _COMPLAINT.search(line)]
+    return next(iter((*complaints, *plain, *newest)), None)
+
+
 def _ending(status: int | None) -> str:
     if status is None:
         return "closed its output but still runs"
@@ -158,16 +194,19 @@ async def open_process(
     *,
     cwd: str | Path | None = None,
     env: Mapping[str, str] | None = None,
+    name: str | None = None,
     on_stderr: OnStderr = _ignore,
     stop_seconds: float = 5.0,
 ) -> AsyncIterator[ProcessTransport]:
     """Start a child; leaving the body stops it and everything in its process group.
 
+    Errors call it `name`, or else by the name of its program.
+
     Raises:
         AgentNotFound: if the command cannot be started.
     """
     process, pipes = await _start(command, cwd=cwd, env=env)
-    transport = ProcessTransport(process, pipes, Path(command[0]).name, on_stderr)
+    transport = ProcessTransport(process, pipes, name or Path(command[0]).name, on_stderr)
     assert process.stderr is not None
     async with background_tasks() as tasks:
         tasks.start_soon(transport.drain_stderr, process.stderr)

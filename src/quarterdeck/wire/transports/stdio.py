@@ -11,13 +11,17 @@ per read: registering, waking that task and unregistering cost more than a third
 
 from __future__ import annotations
 
+import array
 import asyncio  # noqa: TID251 - see above
 import contextvars
+import fcntl
 import os
 import select
 import stat
 import sys
+import termios
 from collections.abc import Callable
+from contextlib import suppress
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -38,6 +42,7 @@ class FdTransport:
         self._can_poll = {fd: _can_poll(fd) for fd in (read_fd, write_fd)}
         self._is_nonblocking = {fd: _make_nonblocking(fd) for fd in (read_fd, write_fd)}
         self._stop_pump: Callable[[], None] | None = None
+        self._written = 0
         self._is_closed = False
         self._is_write_closed = False
 
@@ -60,7 +65,9 @@ class FdTransport:
             while view:
                 if self._is_write_closed or self._is_closed:
                     raise ConnectionClosed("the transport is closed")
-                view = view[await self._write_some(view) :]
+                written = await self._write_some(view)
+                self._written += written
+                view = view[written:]
         except (anyio.ClosedResourceError, OSError) as error:
             raise ConnectionClosed("the other side no longer reads") from error
 
@@ -70,11 +77,24 @@ class FdTransport:
         if not self._is_nonblocking[self._write_fd]:
             return 0
         try:
-            return os.write(self._write_fd, data)
+            written = os.write(self._write_fd, data)
         except BlockingIOError:
             return 0
         except OSError as error:
             raise ConnectionClosed("the other side no longer reads") from error
+        self._written += written
+        return written
+
+    def read_progress(self) -> tuple[int, int]:
+        """Return how many bytes the other side has read, and how many it has yet to read.
+
+        Of a descriptor that cannot tell, such as a regular file, all bytes count as read.
+        """
+        unread = array.array("i", [0])
+        if not self._is_write_closed and not self._is_closed:
+            with suppress(OSError):
+                fcntl.ioctl(self._write_fd, termios.FIONREAD, unread)
+        return self._written - unread[0], unread[0]
 
     async def aclose(self) -> None:
         if self._is_closed:

@@ -1,0 +1,1 @@
+"""Agents that speak ACP 2: their connection looks like one of ACP 1 to the rest of the host."""

@@ -1,0 +1,381 @@
+"""The log as session updates of ACP 2, whichever version its agent speaks. Pure.
+
+`AcpV2Updates` is the inverse of `quarterdeck.protocol.acp2_updates.UpdateFold`: the updates that it
+makes of the events of a fold give a client the same state as the agent's own. Events of an agent
+with ACP 1 become the nearest updates: a message without an id gets one that is made of the `seq` of
+its first event, so it is the same after a restart and for every client; a diff of two texts becomes
+a patch; a mode becomes an option; the beginning and the end of a turn become states.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias, assert_never
+
+from quarterdeck.protocol import (
+    ELICITATION_UPDATED,
+    AgentMessageChunkEvent,
+    AgentThoughtChunkEvent,
+    ApprovalMismatchEvent,
+    AvailableCommandsUpdateEvent,
+    ConfigOptionsUpdateEvent,
+    CurrentModeUpdateEvent,
+    Event,
+    ForegroundEvent,
+    HostEvent,
+    MessageUpdateEvent,
+    PermissionRequestCreatedEvent,
+    PermissionRequestResolvedEvent,
+    PlanEvent,
+    PlanRemovedEvent,
+    PlanUpdateEvent,
+    PromptFinishedEvent,
+    SessionConfigInitEvent,
+    SessionEvent,
+    SessionInfoUpdateEvent,
+    SessionResetEvent,
+    SessionStatusChangeEvent,
+    TerminalOutputEvent,
+    TerminalUpdateEvent,
+    ToolCallContentChunkEvent,
+    ToolCallEvent,
+    ToolCallUpdateEvent,
+    UnknownEvent,
+    UnrecognizedUpdateEvent,
+    UsageUpdateEvent,
+    UserMessageChunkEvent,
+    any_event,
+)
+from quarterdeck.protocol.acp2_fields import ACP2
+from quarterdeck.protocol.acp2_options import options_to_acp2
+from quarterdeck.views.patches import patched_diff
+
+PLAN: Final = "plan"
+"""The id of the only plan of an agent with ACP 1."""
+MODE: Final = "mode"
+_WORKING: Final = ("running", "requires_action")
+_NAMES: Final = {"user": "user_message", "agent": "agent_message", "thought": "agent_thought"}
+
+Update: TypeAlias = dict[str, Any]
+_ChunkEvent: TypeAlias = UserMessageChunkEvent | AgentMessageChunkEvent | AgentThoughtChunkEvent
+_CallEvent: TypeAlias = ToolCallEvent | ToolCallUpdateEvent | ToolCallContentChunkEvent
+_SettingsEvent: TypeAlias = (
+    AvailableCommandsUpdateEvent
+    | ConfigOptionsUpdateEvent
+    | CurrentModeUpdateEvent
+    | SessionConfigInitEvent
+    | SessionInfoUpdateEvent
+    | UsageUpdateEvent
+)
+_WorkEvent: TypeAlias = (
+    ForegroundEvent
+    | PlanEvent
+    | PlanRemovedEvent
+    | PlanUpdateEvent
+    | PromptFinishedEvent
+    | SessionStatusChangeEvent
+)
+
+
+class AcpV2Updates:
+    """The updates of one session, event by event."""
+
+    def __init__(self) -> None:
+        self._open: tuple[str, str] | None = None
+        """The kind and our id of the newest message, if it has none of its own."""
+        self._is_working = False
+        self._modes: Sequence[Any] = ()
+        self._mode: Any = None
+        self._has_options = False
+
+    def updates(self, event: Event) -> Iterator[Update]:
+        """Yield the updates of the next event."""
+        known = any_event(event)
+        match known:
+            case UserMessageChunkEvent() | AgentMessageChunkEvent() | AgentThoughtChunkEvent():
+                yield self._chunk(known)
+            case MessageUpdateEvent():
+                yield _message(known)
+            case ToolCallEvent() | ToolCallUpdateEvent() | ToolCallContentChunkEvent():
+                yield _call(known)
+            case TerminalOutputEvent() | TerminalUpdateEvent():
+                yield from _terminal(known)
+            case SessionEvent():
+                yield from self._other(known)
+            case HostEvent() | UnknownEvent():
+                pass
+            case _:
+                assert_never(known)
+
+    def _other(
+        self,
+        event: _SettingsEvent
+        | _WorkEvent
+        | ApprovalMismatchEvent
+        | PermissionRequestCreatedEvent
+        | PermissionRequestResolvedEvent
+        | SessionResetEvent
+        | UnrecognizedUpdateEvent,
+    ) -> Iterator[Update]:
+        match event:
+            case (
+                AvailableCommandsUpdateEvent()
+                | ConfigOptionsUpdateEvent()
+                | CurrentModeUpdateEvent()
+                | SessionConfigInitEvent()
+                | SessionInfoUpdateEvent()
+                | UsageUpdateEvent()
+            ):
+                yield from self._settings(event)
+            case (
+                ForegroundEvent()
+                | PlanEvent()
+                | PlanRemovedEvent()
+                | PlanUpdateEvent()
+                | PromptFinishedEvent()
+                | SessionStatusChangeEvent()
+            ):
+                yield from self._work(event)
+            case UnrecognizedUpdateEvent():
+                yield from _unrecognized(event)
+            case SessionResetEvent():
+                self._open = None
+            case (
+                ApprovalMismatchEvent()
+                | PermissionRequestCreatedEvent()
+                | PermissionRequestResolvedEvent()
+            ):
+                pass  # requests of their own, or ours alone
+            case _:
+                assert_never(event)
+
+    def _chunk(self, event: _ChunkEvent) -> Update:
+        payload: Any = event.payload
+        name = event.type.replace("-", "_")
+        message_id = payload.get("messageId")
+        if not isinstance(message_id, str):
+            message_id = self._own_id(name, event.seq)
+        else:
+            self._open = None
+        own = _own(event)
+        content = payload.get("content")
+        if own.get("whole") is True:
+            name, content = name.removesuffix("_chunk"), [content]
+        update = {"sessionUpdate": name, "messageId": message_id, "content": content}
+        return _with_extensions(update, event)
+
+    def _own_id(self, name: str, seq: int) -> str:
+        """Return the id of a message that has none: chunks of one kind in a row are one message."""
+        if self._open is None or self._open[0] != name:
+            self._open = (name, f"qd-{seq}")
+        return self._open[1]
+
+    # ---- work ----------------------------------------------------------------------------------
+
+    def _work(self, event: _WorkEvent) -> Iterator[Update]:
+        payload: Any = event.payload
+        match event:
+            case ForegroundEvent():
+                self._is_working = payload.get("state") in _WORKING
+                state = {key: value for key, value in payload.items() if key != "promptKey"}
+                yield _with_extensions(
+                    {"sessionUpdate": "state_update", **state, **_own(event)}, event
+                )
+            case PlanEvent() | PlanRemovedEvent() | PlanUpdateEvent():
+                yield from _plan(event)
+            case PromptFinishedEvent():
+                if self._is_working:
+                    self._is_working = False
+                    yield _idle(payload)
+            case SessionStatusChangeEvent():
+                if payload.get("status") == "prompting" and not self._is_working:
+                    self._is_working = True
+                    yield {"sessionUpdate": "state_update", "state": "running"}
+            case _:
+                assert_never(event)
+
+    # ---- settings ------------------------------------------------------------------------------
+
+    def _settings(self, event: _SettingsEvent) -> Iterator[Update]:
+        payload: Any = event.payload
+        match event:
+            case AvailableCommandsUpdateEvent():
+                commands = [_command(each) for each in payload.get("availableCommands") or ()]
+                update = {"sessionUpdate": "available_commands_update"}
+                yield _with_extensions({**update, "availableCommands": commands}, event)
+            case ConfigOptionsUpdateEvent():
+                yield self._options(payload.get("configOptions"), event)
+            case SessionConfigInitEvent():
+                yield from self._initial(payload, event)
+            case CurrentModeUpdateEvent():
+                self._mode = payload.get("currentModeId")
+                if not self._has_options and self._modes:
+                    yield self._options([], event)
+            case SessionInfoUpdateEvent():
+                yield _with_extensions({"sessionUpdate": "session_info_update", **payload}, event)
+            case UsageUpdateEvent():
+                yield _with_extensions({"sessionUpdate": "usage_update", **payload}, event)
+            case _:
+                assert_never(event)
+
+    def _initial(self, payload: Mapping[str, Any], event: Event) -> Iterator[Update]:
+        modes, options = payload.get("modes"), payload.get("configOptions")
+        if isinstance(modes, Mapping):
+            self._modes, self._mode = modes.get("availableModes") or (), modes.get("currentModeId")
+        if isinstance(options, list) or self._modes:
+            yield self._options(options or [], event)
+
+    def _options(self, options: Any, event: Event) -> Update:
+        given = options if isinstance(options, list) else []
+        self._has_options = bool(given)
+        verbatim = _own(event).get("configOptions")
+        shown = verbatim if isinstance(verbatim, list) else options_to_acp2(given)
+        if not given and self._modes:
+            shown = [mode_option(self._modes, self._mode)]
+        update = {"sessionUpdate": "config_option_update", "configOptions": shown}
+        return _with_extensions(update, event)
+
+
+def mode_option(modes: Sequence[Any], current: Any) -> dict[str, Any]:
+    """Return the modes of an agent with ACP 1 as an option of ACP 2."""
+    choices = [
+        {"value": each.get("id"), "name": each.get("name") or each.get("id")}
+        for each in modes
+        if isinstance(each, Mapping)
+    ]
+    return {
+        "configId": MODE,
+        "name": "Mode",
+        "category": MODE,
+        "type": "select",
+        "currentValue": current,
+        "options": choices,
+    }
+
+
+def _message(event: MessageUpdateEvent) -> Update:
+    payload: Any = event.payload
+    update = {
+        "sessionUpdate": _NAMES.get(str(payload.get("kind")), "agent_message"),
+        "messageId": payload.get("messageId"),
+    }
+    if "content" in payload:
+        update["content"] = payload["content"]
+    return _with_extensions(update, event)
+
+
+def _call(event: _CallEvent) -> Update:
+    payload: Any = event.payload
+    if isinstance(event, ToolCallContentChunkEvent):
+        content = _element(payload.get("content"))
+        update = {"toolCallId": payload.get("toolCallId"), "content": content}
+        return _with_extensions({"sessionUpdate": "tool_call_content_chunk", **update}, event)
+    own = _own(event)
+    update = {"sessionUpdate": "tool_call_update", **payload}
+    if isinstance(payload.get("content"), list):
+        update["content"] = [_element(each) for each in payload["content"]]
+    for name in own.get("cleared") or ():
+        update[name] = None
+    if "capabilities" in own:
+        update["capabilities"] = own["capabilities"]
+    return _with_extensions(update, event)
+
+
+def _element(part: Any) -> Any:
+    """Return an element of a call's content; a diff of two texts becomes a patch."""
+    if isinstance(part, Mapping) and part.get("type") == "diff" and "changes" not in part:
+        return patched_diff(part)
+    return part
+
+
+def _terminal(event: TerminalOutputEvent | TerminalUpdateEvent) -> Iterator[Update]:
+    payload: Any = event.payload
+    own, terminal_id = _own(event), payload.get("terminalId")
+    if isinstance(event, TerminalOutputEvent):
+        if payload.get("delta") is not None:
+            data = own.get("data") or _base64(payload["delta"])
+            chunk = {"terminalId": terminal_id, "data": data}
+            yield _with_extensions({"sessionUpdate": "terminal_output_chunk", **chunk}, event)
+        if payload.get("exit") is not None:
+            facts = {"terminalId": terminal_id, "exitStatus": payload["exit"]}
+            yield {"sessionUpdate": "terminal_update", **facts}
+        return
+    update: Update = {"sessionUpdate": "terminal_update", "terminalId": terminal_id}
+    update |= {key: payload[key] for key in ("command", "cwd", "size") if key in payload}
+    if "output" in payload:
+        output = payload["output"]
+        data = own.get("data") or (None if output is None else _base64(output.get("text", "")))
+        update["output"] = None if output is None else {"data": data}
+    if "exit" in payload:
+        update["exitStatus"] = payload["exit"]
+    if "capabilities" in own:
+        update["capabilities"] = own["capabilities"]
+    yield _with_extensions(update, event)
+
+
+def _plan(event: PlanEvent | PlanRemovedEvent | PlanUpdateEvent) -> Iterator[Update]:
+    payload: Any = event.payload
+    own = _own(event)
+    if own.get("derived"):
+        return
+    match event:
+        case PlanRemovedEvent():
+            yield _with_extensions({"sessionUpdate": "plan_removed", **payload}, event)
+        case PlanUpdateEvent():
+            yield _with_extensions({"sessionUpdate": "plan_update", "plan": dict(payload)}, event)
+        case PlanEvent():
+            plan = {"type": "items", "planId": own.get("planId", PLAN), **payload}
+            plan |= own.get("plan") or {}
+            yield _with_extensions({"sessionUpdate": "plan_update", "plan": plan}, event)
+        case _:
+            assert_never(event)
+
+
+def _unrecognized(event: UnrecognizedUpdateEvent) -> Iterator[Update]:
+    payload: Any = event.payload
+    ours = (event.extensions or {}).get("quarterdeck")
+    is_invalid = isinstance(ours, Mapping) and "invalid" in ours
+    if not is_invalid and payload.get("sessionUpdate") not in (None, ELICITATION_UPDATED):
+        yield dict(payload)
+
+
+def _idle(payload: Mapping[str, Any]) -> Update:
+    update: Update = {"sessionUpdate": "state_update", "state": "idle"}
+    error = payload.get("error")
+    update["stopReason"] = "error" if error is not None else payload.get("stopReason")
+    for key in ("usage", "error"):
+        if payload.get(key) is not None:
+            update[key] = payload[key]
+    return update
+
+
+def _command(command: Any) -> Any:
+    if not isinstance(command, Mapping):
+        return command
+    shown = {"type": "command", **command}
+    if isinstance(shown.get("input"), Mapping):
+        shown["input"] = {"type": "text", **shown["input"]}
+    return shown
+
+
+def _own(event: Event) -> Mapping[str, Any]:
+    own = (event.extensions or {}).get(ACP2)
+    return own if isinstance(own, Mapping) else {}
+
+
+def _with_extensions(update: Update, event: Event) -> Update:
+    """Add what an agent sent beside the fields of its type, and what we added as `_meta`."""
+    for key, value in (event.extensions or {}).items():
+        if key == "quarterdeck":
+            meta = update.get("_meta")
+            update["_meta"] = {**(meta if isinstance(meta, dict) else {}), key: value}
+        elif key == "_meta" and isinstance(update.get("_meta"), dict) and isinstance(value, dict):
+            update["_meta"] = {**value, **update["_meta"]}
+        elif key != ACP2:
+            update[key] = value
+    return update
+
+
+def _base64(text: Any) -> str:
+    return base64.b64encode(str(text).encode(errors="replace")).decode()
