@@ -62,7 +62,7 @@ test('a deleted session is gone', () =>
 test('the damage of the log and of its sessions is known', async () => {
   const session = { sessionId: 's', status: 'closed', cwd: '/', lastSeq: 3, damage: DAMAGE }
   const fetch = (() =>
-    Promise.resolve(Response.json({ sessions: [session], damages: [DAMAGE] }))) as typeof globalThis.fetch
+    Promise.resolve(Response.json({ sessions: [session], damages: [DAMAGE], agents: [] }))) as typeof globalThis.fetch
   const api = new Api({ sender: program({ base: '', fetch }) })
   const lists = new Lists(api, environment({ base: '' }).clock, signal([]))
   lists.refresh()
