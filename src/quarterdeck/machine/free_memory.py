@@ -54,6 +54,12 @@ def free_bytes() -> int:
     return 0 if libc is None else int(libc.mallinfo2().fordblks)
 
 
+def used_bytes() -> int:
+    """Return how much of the heap is in use; 0 if that is not known."""
+    libc = _libc()
+    return 0 if libc is None else int(libc.mallinfo2().uordblks)
+
+
 def release_free_memory(least: int = MUCH_BYTES) -> bool:
     """Give free memory back if there are at least so many bytes of it; blocks for milliseconds."""
     if free_bytes() < max(1, least):
