@@ -335,6 +335,7 @@ export interface PairingRequest {
 export interface PermissionCard {
   requestId: string
   sessionId: string
+  parentSessionId?: string
   agentId?: string
   agent?: string
   cwd: string
@@ -458,6 +459,7 @@ export interface SessionList {
 export interface SessionOverview {
   sessionId: string
   status: 'active' | 'closed' | 'creating' | 'deleted' | 'disconnected' | 'prompting' | 'resuming'
+  parentSessionId?: string
   agentId?: string
   agent?: string
   cwd: string
