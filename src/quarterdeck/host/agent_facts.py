@@ -1,12 +1,26 @@
-"""What an agent declares of itself, and how its process ended. Pure."""
+"""What an agent declares, how its process ends, and whether it reads its input."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import anyio
+import msgspec
+
 from quarterdeck.protocol import AgentCapabilitiesWire
+from quarterdeck.wire import ProcessTransport, Vocabulary
+
+
+class _UpdateParams(msgspec.Struct, rename="camel", gc=False):
+    """The params of `session/update`; the update itself stays JSON as received (INV-4)."""
+
+    session_id: str
+    update: dict[str, Any]
+
+
+UPDATE_VOCABULARY = Vocabulary({"session/update": _UpdateParams})
 
 
 def capabilities_wire(declared: Mapping[str, Any]) -> AgentCapabilitiesWire:
@@ -35,3 +49,26 @@ def exit_record(status: int | None) -> dict[str, Any]:
         return {"signal": signal.Signals(-status).name}
     except ValueError:
         return {"signal": str(-status)}
+
+
+async def watch_input(
+    process: ProcessTransport, seconds: float, on_unread: Callable[[], bool]
+) -> None:
+    """Call `on_unread` when a process has left its input unread for some time.
+
+    If it returns False, that was of no interest, and it is called again.
+    """
+    taken, since, is_reported = -1, anyio.current_time(), False
+    while True:
+        await anyio.sleep(seconds / 2)
+        now, unread = process.read_progress()
+        if not unread or now != taken:
+            taken, since, is_reported = now, anyio.current_time(), False
+        elif not is_reported and anyio.current_time() - since >= seconds:
+            is_reported = on_unread()
+
+
+async def cancel_when(event: anyio.Event, scope: anyio.CancelScope) -> None:
+    """Cancel a scope when an event is set."""
+    await event.wait()
+    scope.cancel()
