@@ -473,7 +473,6 @@ export interface SessionList {
 export interface SessionOverview {
   sessionId: string
   status: 'active' | 'closed' | 'creating' | 'deleted' | 'disconnected' | 'prompting' | 'resuming'
-  parentSessionId?: string
   agentId?: string
   agent?: string
   cwd: string

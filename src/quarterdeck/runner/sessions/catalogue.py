@@ -166,8 +166,6 @@ class SessionOverview(Struct, frozen=True, kw_only=True, rename="camel"):
 
     session_id: str
     status: SessionStatus
-    parent_session_id: str | UnsetType = UNSET
-    """The session whose sub-agent this is."""
     agent_id: str | UnsetType = UNSET
     agent: str | UnsetType = UNSET
     """The name, or the id of the definition, of its agent."""
@@ -283,7 +281,6 @@ class SessionCatalogue:
             session_id=session.session_id,
             status=session.status,
             agent_id=session.agent_id,
-            parent_session_id=session.parent_session_id,
             agent=session.agent_definition_id,
             cwd=session.cwd,
             additional_directories=tuple(session.additional_directories),
@@ -301,7 +298,6 @@ class SessionCatalogue:
         return SessionOverview(
             session_id=meta.session_id,
             status="closed",
-            parent_session_id=meta.parent_session_id or UNSET,
             agent=UNSET if meta.agent_definition_id is None else meta.agent_definition_id,
             cwd=meta.cwd,
             additional_directories=tuple(meta.additional_directories),
