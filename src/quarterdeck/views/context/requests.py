@@ -173,12 +173,6 @@ def _kind(pending: PendingApproval | None, option_id: object) -> str | None:
     return None
 
 
-def resolution(by: ResolvedBy, reason: str | None = None) -> dict[str, Any]:
-    """Return the `_meta` of an outcome that records who decided and why; the log keeps it."""
-    facts = {"resolvedBy": by} if reason is None else {"resolvedBy": by, "reason": reason}
-    return {"quarterdeck": facts}
-
-
 def _answered(outcome: dict[str, Any]) -> tuple[ResolvedBy, str | None]:
     meta = outcome.get("_meta")
     ours = meta.get("quarterdeck") if isinstance(meta, dict) else None
