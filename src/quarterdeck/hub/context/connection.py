@@ -65,7 +65,6 @@ AUTH_SECONDS: Final = 10.0
 MOST_UNAUTHENTICATED: Final = 16  # connections
 _UNKNOWN: Final = "unknown token, or its device was revoked; pair again"
 _REVOKED: Final = 4401
-_REVOKED_REASON: Final = "this device was revoked or has expired; pair it again"
 
 
 class Greeter:

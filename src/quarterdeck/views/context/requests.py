@@ -162,7 +162,7 @@ def _difference(differences: object) -> str:
     """Describe the first difference between what was shown and what was done."""
     first = next(iter(objects(differences)), {})
     shown, done = (", ".join(map(str, first.get(key) or ["nothing"])) for key in ("shown", "done"))
-    return f"The agent did something else than what was approved. Shown: {shown}. Done: {done}."
+    return f"The agent did something other than what was approved. Shown: {shown}. Done: {done}."
 
 
 def _kind(pending: PendingApproval | None, option_id: object) -> str | None:
