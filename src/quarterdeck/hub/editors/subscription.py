@@ -69,6 +69,7 @@ from quarterdeck.protocol import (
 )
 from quarterdeck.runner import PermissionView, PromptEntry, RunnerApi
 from quarterdeck.views.acp import AcpTerminals, commands_update, prompt_key, session_updates
+from quarterdeck.views.notes import is_notice
 from quarterdeck.wire import INTERNAL_ERROR, Response
 
 
@@ -384,7 +385,9 @@ class EditorSubscription:
             return
         if not is_history and self._is_own(event):
             return
-        if event.type == "unrecognized-update":
+        if isinstance(event, UnrecognizedUpdateEvent):
+            if is_history and is_notice(event.payload):
+                return  # for its moment: a notice is not history
             self._note_elicitation(event.payload)
         for update in session_updates(event):
             await self._send(self._terminals.shown(update))
