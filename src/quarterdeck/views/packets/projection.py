@@ -22,7 +22,7 @@ A packet of a tool call carries everything known of the call, not only what chan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import Any, Final, Literal, Protocol, TypeAlias, assert_never
 
@@ -61,6 +61,7 @@ from quarterdeck.protocol import (
     any_event,
     is_session_status,
 )
+from quarterdeck.protocol.shown_events import terminal_payloads, with_terminals
 from quarterdeck.protocol.tool_calls import is_closed_by_host
 from quarterdeck.views.packets import builders
 from quarterdeck.views.packets.tool_calls import PacketToolCall, PacketToolCalls
@@ -326,6 +327,9 @@ class Projection:
             call = self._calls.begin(session, call_id)
         is_ours = event.extensions is not None and "quarterdeck" in event.extensions
         before = call.snapshot(None, names=False) if is_ours and not is_new else None
+        outputs = tuple(terminal_payloads(event.extensions, call_id))
+        if outputs:
+            payload = self._take_terminals(call, session, payload, outputs)
         meta = self._apply_call(call, event, payload)
         packets = [builders.tool_call_start(self._snapshot(call, meta))] if is_new else []
         is_repeated = before is not None and _is_same(before, call.snapshot(None, names=False))
@@ -440,6 +444,17 @@ class Projection:
         if session is not None and isinstance(terminal, str) and isinstance(delta, str) and delta:
             self._calls.terminals.extend((session, terminal), delta)
         return []
+
+    def _take_terminals(
+        self, call: PacketToolCall, session: str, payload: Json, outputs: Sequence[Json]
+    ) -> Json:
+        """Take the output of an agent's own terminals; return an update that shows them."""
+        for output in outputs:
+            if "delta" in output:
+                self._calls.terminals.extend((session, output["terminalId"]), output["delta"])
+        sent = payload.get("content")
+        content = with_terminals(sent if isinstance(sent, list) else call.content, outputs)
+        return payload if content is None else {**payload, "content": content}
 
     def _terminal_update(self, event: Event, payload: Json) -> list[Packet]:
         terminal, output = payload.get("terminalId"), payload.get("output")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from quarterdeck.protocol import ToolCallFacts
@@ -107,6 +107,11 @@ class PacketToolCall:
     def is_open(self, turn: int) -> bool:
         """Return whether an announcement or request of `turn` is for this call, not a new one."""
         return self._facts is None or is_open(self._facts, turn)
+
+    @property
+    def content(self) -> Sequence[Any]:
+        """The content that the agent sent last."""
+        return () if self._facts is None else self._facts.content
 
     def announce(self, payload: Mapping[str, Any]) -> None:
         """Apply an announcement, the first or a repeated one."""
