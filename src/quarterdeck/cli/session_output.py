@@ -30,6 +30,7 @@ from quarterdeck.errors import CommandFailed
 from quarterdeck.http.client import HubApi
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import Event, SessionState, initial_state, reduce, to_json
+from quarterdeck.protocol.shown_events import reduce_shown
 from quarterdeck.views.context import ContextProjector, encode_context_event
 from quarterdeck.views.entries import NoteEntry
 from quarterdeck.views.markdown import document
@@ -71,7 +72,7 @@ async def _print_text(
     printer = TextPrinter(Screen(sys.stdout), cwd=session["cwd"], shows_all=shows_all)
     state = initial_state(session["sessionId"])
     async for event in read_events(api, session["sessionId"], until=until):
-        state = reduce(state, event)
+        state = reduce_shown(state, event)
         if event.seq > after:
             printer.event(event, state)
     printer.end()

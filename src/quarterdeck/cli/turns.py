@@ -37,7 +37,8 @@ from quarterdeck.client import Client
 from quarterdeck.errors import CommandFailed, HubDeclined, Misused
 from quarterdeck.http.client import HubApi
 from quarterdeck.http.remote_agent import SCHEMES
-from quarterdeck.protocol import Event, initial_state, reduce
+from quarterdeck.protocol import Event, initial_state
+from quarterdeck.protocol.shown_events import reduce_shown
 from quarterdeck.runner import is_prompt_state, is_settled
 from quarterdeck.views.acp import prompt_key
 from quarterdeck.views.text import one_line
@@ -312,7 +313,7 @@ class FollowedTurn:
         if self._is_over:
             self._progress.set()
             return  # neither printed nor answered here: it is of another prompt
-        self._state = reduce(self._state, event)
+        self._state = reduce_shown(self._state, event)
         if self._options.is_json or not is_replayed:
             self._printer.event(event, self._state)
         self._responder.on_event(event)

@@ -41,12 +41,12 @@ class _MessageDigest:
     def __init__(self) -> None:
         self._digest = blake2b(digest_size=16)
 
-    def add(self, block: Any) -> None:
-        match block:
-            case {"type": "text", "text": str(text)} if len(block) == 2:
-                self._digest.update(text.encode(errors="surrogatepass"))
-            case _:
-                self._digest.update(b"\0" + encode_json(block) + b"\0")
+    def add(self, block: JsonObject) -> None:
+        text = block.get("text") if len(block) == 2 and block.get("type") == "text" else None
+        if isinstance(text, str):
+            self._digest.update(text.encode(errors="surrogatepass"))
+        else:
+            self._digest.update(b"\0" + encode_json(block) + b"\0")
 
     @property
     def value(self) -> bytes:
@@ -60,6 +60,22 @@ class MessageFold:
         self._messages: OrderedDict[tuple[MessageKind, str], _MessageDigest | None] = OrderedDict()
         self._digests: OrderedDict[tuple[MessageKind, str], None] = OrderedDict()
         self._knows_all_messages = knows_all
+        self._newest: tuple[MessageKind, str] | None = None
+        """The message of the newest chunk, and its digest."""
+        self._newest_digest = _MessageDigest()
+
+    def plain_chunk(self, kind: MessageKind, update: JsonObject) -> list[Normalized] | None:
+        """Do what `chunk` does for an update of three fields: nearly all are. None: use `chunk`."""
+        message_id, block = update.get("messageId"), update.get("content")
+        if not isinstance(message_id, str) or not isinstance(block, dict):
+            return None
+        if self._newest != (kind, message_id):
+            self._newest, self._newest_digest = (
+                (kind, message_id),
+                self._digest_of(kind, message_id),
+            )
+        self._newest_digest.add(block)
+        return [Normalized(_CHUNK_TYPES[kind], {"messageId": message_id, "content": block})]
 
     def chunk(self, kind: MessageKind, fields: JsonObject) -> list[Normalized]:
         """Return the event of a block that is appended."""
@@ -72,26 +88,29 @@ class MessageFold:
 
     def message(self, kind: MessageKind, fields: JsonObject) -> list[Normalized]:
         """Return the events of a whole message; none if it is what is known."""
+        self._newest = None  # its digest may be replaced
         message_id = take_id(fields, "messageId")
         key = (kind, message_id)
         is_known = key in self._messages or not self._knows_all_messages
         has_content = "content" in fields
         content = take_list(fields, "content") or []
-        if not has_content and not has_patch(fields):
+        is_patched = has_patch(fields, is_known=is_known)
+        if not has_content and not is_patched:
             return []
         payload: JsonObject = {"kind": kind, "messageId": message_id}
         if not has_content:
+            self._digest_of(kind, message_id)  # known from here on
             return [Normalized("message-update", payload, fields)]
         if not is_known and content:
             return self._whole_message(kind, message_id, content, fields)
         digest = _MessageDigest()
         for block in content:
-            digest.add(block)
+            digest.add(block if isinstance(block, dict) else {"block": block})
         known = self._messages.get(key)
         is_same = known is not None and known.value == digest.value
         is_empty = not is_known and not content
         self._remember(key, digest)
-        if (is_same or is_empty) and not has_patch(fields):
+        if (is_same or is_empty) and not is_patched:
             return []  # replay begins a message with an empty one
         payload["content"] = content
         return [Normalized("message-update", payload, fields or None)]
@@ -102,7 +121,7 @@ class MessageFold:
         digest = self._digest_of(kind, message_id)
         events: list[Normalized] = []
         for block in content:
-            digest.add(block)
+            digest.add(block if isinstance(block, dict) else {"block": block})
             payload = {"messageId": message_id, "content": block}
             extensions = {**fields, ACP2: {"whole": True}} if not events else None
             events.append(Normalized(_CHUNK_TYPES[kind], payload, extensions))

@@ -195,19 +195,24 @@ def tool_entry(
 ) -> ToolEntry:
     content: Sequence[Any] = call.content  # elements can be any JSON
     named = [each.get("terminalId") for each in content if isinstance(each, Mapping)]
-    facts = to_json(call)
-    facts["content"] = list(shown_content(facts["content"]))
     return ToolEntry(
         seq=call.seq,
         at=at,
         ended_at=ended_at,
-        call=facts,
+        call=_shown_call(call),
         terminals={
             name: to_json(terminals[name])
             for name in named
             if isinstance(name, str) and name in terminals
         },
     )
+
+
+def _shown_call(call: ToolCallState) -> dict[str, Any]:
+    """Return a call with a diff for each file, whichever version its agent speaks."""
+    shown = to_json(call)
+    shown["content"] = list(shown_content(shown["content"]))
+    return shown
 
 
 def _is_plain(block: Any) -> bool:

@@ -219,7 +219,9 @@ def _sub_agent(update: Mapping[str, Any]) -> NoteText:
         severity = "warning" if reason == "error" else "info"
     shown = words or _text(state)
     title = f"Sub-agent {name}: {shown}" if shown else f"Sub-agent {name}"
-    return NoteText(severity, title, _text(update.get("description")))
+    child = sub_agent_id(update)
+    below = [_text(update.get("description")), "" if child is None else f"Session: {child}"]
+    return NoteText(severity, title, "\n".join(filter(None, below)))
 
 
 def _message(update: Mapping[str, Any], session_id: str) -> NoteText:

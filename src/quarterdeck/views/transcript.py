@@ -57,6 +57,7 @@ from quarterdeck.protocol import (
     is_session_status,
     reduce,
 )
+from quarterdeck.protocol.shown_events import reduce_shown
 from quarterdeck.views.entries import (
     Entry,
     Message,
@@ -289,7 +290,7 @@ class Transcript:
         found.add(update)
 
     def _call(self, event: ToolCallEvent | ToolCallUpdateEvent) -> None:
-        before, self.state = self.state, reduce(self.state, event)
+        before, self.state = self.state, reduce_shown(self.state, event)
         if self.state is before:
             return  # an update of an unknown call
         payload: Any = event.payload

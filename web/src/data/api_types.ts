@@ -349,6 +349,7 @@ export interface PairingRequest {
 export interface PermissionCard {
   requestId: string
   sessionId: string
+  parentSessionId?: string
   agentId?: string
   agent?: string
   cwd: string
@@ -481,6 +482,7 @@ export interface SessionOverview {
   updatedAt?: string | null
   lastAt?: string
   lastSeq: number
+  parentSessionId?: string
   damage?: string
 }
 

@@ -3,8 +3,8 @@
 // object. `OpenSession` puts them into a signal before the next frame; `screens/session.tsx` draws
 // them.
 import type { MessageUpdateEvent, SessionStatusChangeEvent } from '../protocol/events.ts'
-import { shownContent } from '../protocol/diffs.ts'
 import { ignoreNewer } from '../protocol/exhaustive.ts'
+import { shownContent } from '../protocol/diffs.ts'
 import { isRepetition, mergedNote, noteKey, noteText } from '../protocol/notes.ts'
 import { Fold, LiveTerminal, initialState, type Change } from '../protocol/reduce.ts'
 import { TailText } from '../protocol/terminal.ts'
@@ -299,7 +299,8 @@ export class LiveTranscript {
 
   // ---- the rest ---------------------------------------------------------------------------------
 
-  #onCall(call: ToolCall, event: SessionEvent, isNew: boolean): void {
+  #onCall(changed: ToolCall, event: SessionEvent, isNew: boolean): void {
+    const call = { ...changed, content: shownContent(changed.content) }
     if (isNew) {
       const again = this.#entries.findLastIndex(
         (each) => each.type === 'tool' && each.call.toolCallId === call.toolCallId,
@@ -310,7 +311,7 @@ export class LiveTranscript {
         seq: event.seq,
         at: event.ts,
         endedAt: null,
-        call: shownCall(call),
+        call,
         terminals: [],
         isClipped: false,
       })
@@ -327,7 +328,7 @@ export class LiveTranscript {
     const { tally: _tally, cutDiffs: _cut, ...whole } = entry
     this.#entries[index] = {
       ...(call.content === entry.call.content ? entry : whole),
-      call: shownCall(call),
+      call,
       endedAt: entry.endedAt ?? endedAt,
       terminals: this.#terminalsOf(call),
     }
@@ -478,12 +479,6 @@ export class LiveTranscript {
     }
     return -1
   }
-}
-
-/** A call with its diffs as they are shown. */
-function shownCall(call: ToolCall): ToolCall {
-  const content = shownContent(call.content)
-  return content === call.content ? call : { ...call, content: [...content] }
 }
 
 /** The content of a message while chunks arrive: adjacent plain texts are one block. */

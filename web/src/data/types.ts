@@ -82,6 +82,8 @@ export interface SessionRow {
   /** What is wrong with its log, as a sentence. */
   damage: string | null
   additionalDirectories: readonly string[]
+  /** The session whose agent started it, if it is that of a sub-agent. */
+  parentSessionId: string | null
 }
 
 export type AgentRow = OrNull<

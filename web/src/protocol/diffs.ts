@@ -1,122 +1,132 @@
-// Diffs of ACP 2 as diffs of ACP 1, for everything that shows one: a list of changed paths and a patch
-// in the format of git becomes one diff per file. The same rules as `quarterdeck.protocol.diffs`.
-import type { JsonObject, ToolCallContent } from './types.ts'
+// Diffs of ACP 2 as diffs of ACP 1, one for each file: the same reading as the hub's
+// `quarterdeck.protocol.diffs`, checked by the same cases. Lines inside a hunk are counted, as git
+// does: a deleted line may look like a header.
+import type { ToolCallContent } from './types.ts'
+
+interface FileTexts {
+  paths: Set<string>
+  old: string[]
+  new: string[]
+}
+
+interface Change {
+  operation?: unknown
+  path: string
+  oldPath?: unknown
+}
 
 const HUNK = /^@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@/
-const MOST = 10_000 // changes of one diff that are read
+const VERBS: Record<string, string> = {
+  add: 'added',
+  delete: 'deleted',
+  modify: 'changed',
+  move: 'moved',
+  copy: 'copied',
+}
+const shownContents = new WeakMap<object, ToolCallContent[]>()
 
-/** Content with a diff of ACP 1 for each file of a diff of ACP 2; the same array if there is none. */
-export function shownContent(content: readonly ToolCallContent[]): readonly ToolCallContent[] {
+/** The content of a call with a diff for each file; the same array for the same content. */
+export function shownContent(content: ToolCallContent[]): ToolCallContent[] {
   if (!content.some(isPatch)) return content
-  return content.flatMap((part) => (isPatch(part) ? shownParts(part) : [part]))
+  const known = shownContents.get(content)
+  if (known !== undefined) return known
+  const shown = content.flatMap((part) => (isPatch(part) ? filesOf(part) : [part]))
+  shownContents.set(content, shown)
+  return shown
 }
 
-type PatchPart = { changes: unknown; patch?: unknown }
-
-function isPatch(part: unknown): part is PatchPart {
-  return isTable(part) && part['type'] === 'diff' && 'changes' in part
+function isPatch(part: ToolCallContent | null): boolean {
+  return part?.type === 'diff' && part['changes'] !== undefined
 }
 
-function shownParts(part: PatchPart): ToolCallContent[] {
-  if (!Array.isArray(part.changes)) return []
-  const patch = isTable(part.patch) ? part.patch['text'] : undefined
-  const files = typeof patch === 'string' ? filesOf(patch) : []
-  return part.changes
-    .slice(0, MOST)
-    .filter((each): each is JsonObject => isTable(each) && typeof each['path'] === 'string')
-    .map((change) => shownPart(change, files))
+function filesOf(part: ToolCallContent): ToolCallContent[] {
+  const changes = Array.isArray(part['changes']) ? (part['changes'] as unknown[]) : []
+  const patch = part['patch'] as { text?: unknown } | null | undefined
+  const texts = typeof patch?.text === 'string' ? patchFiles(patch.text) : []
+  return changes.filter(isChange).map((change) => shownChange(change, texts))
 }
 
-function shownPart(change: JsonObject, files: readonly PatchFile[]): ToolCallContent {
-  const path = String(change['path'])
-  const operation = wordOf(change['operation'])
-  const file = files.find((each) => each.paths.has(path))
-  if (file === undefined || (file.old.length === 0 && file.new.length === 0))
-    return { type: 'content', content: { type: 'text', text: described(change, path, operation) } }
+function isChange(change: unknown): change is Change {
+  return typeof (change as { path?: unknown } | null)?.path === 'string'
+}
+
+function shownChange(change: Change, texts: readonly FileTexts[]): ToolCallContent {
+  const operation = String(change.operation)
+  const file = texts.find((each) => each.paths.has(change.path))
+  if (file === undefined || file.old.length + file.new.length === 0) {
+    const verb = VERBS[operation] ?? operation
+    const text =
+      typeof change.oldPath === 'string'
+        ? `${verb} ${change.oldPath} to ${change.path}`
+        : `${verb} ${change.path}`
+    return { type: 'content', content: { type: 'text', text } }
+  }
   return {
     type: 'diff',
-    path,
+    path: change.path,
     oldText: operation === 'add' ? null : file.old.join(''),
     newText: operation === 'delete' ? '' : file.new.join(''),
   }
 }
 
-/** A change in words, for one whose texts are not known. */
-function described(change: JsonObject, path: string, operation: string): string {
-  const from = change['oldPath']
-  if (typeof from === 'string') {
-    const verbs: Record<string, string> = { move: 'moved', copy: 'copied' }
-    return `${verbs[operation] ?? operation} ${from} to ${path}`
+function patchFiles(patch: string): FileTexts[] {
+  const files: FileTexts[] = []
+  let file: FileTexts | undefined
+  let [olds, news] = [0, 0]
+  let mark = ' '
+  const begin = (): FileTexts => {
+    const next: FileTexts = { paths: new Set(), old: [], new: [] }
+    files.push(next)
+    return next
   }
-  const verbs: Record<string, string> = { add: 'added', delete: 'deleted', modify: 'changed' }
-  return `${verbs[operation] ?? operation} ${path}`
-}
-
-function wordOf(value: unknown): string {
-  return typeof value === 'string' ? value : 'changed'
-}
-
-class PatchFile {
-  readonly paths = new Set<string>()
-  readonly old: string[] = []
-  readonly new: string[] = []
-
-  add(mark: string, line: string): void {
-    if (mark !== '+') this.old.push(line)
-    if (mark !== '-') this.new.push(line)
-  }
-
-  /** Remove the line feed of the last line: the patch says that it has none. */
-  cutNewline(mark: string): void {
-    for (const [side, other] of [[this.old, '+'], [this.new, '-']] as const) {
-      const last = side.at(-1)
-      if (mark !== other && last !== undefined) side[side.length - 1] = last.replace(/\n$/, '')
-    }
-  }
-}
-
-/** The files of a patch with their lines. Lines inside a hunk are counted: one may look like a header. */
-function filesOf(patch: string): PatchFile[] {
-  const files: PatchFile[] = []
-  let file: PatchFile | null = null
-  let [olds, news, mark] = [0, 0, ' ']
   for (const line of patch.split('\n')) {
-    if (file !== null && (olds > 0 || news > 0) && /^(?:[ +-]|$)/.test(line)) {
-      mark = line.charAt(0) || ' '
-      olds -= mark === '+' ? 0 : 1
-      news -= mark === '-' ? 0 : 1
-      file.add(mark, `${line.slice(1)}\n`)
-    } else if (line.startsWith('\\') && file !== null) file.cutNewline(mark)
-    else if (line.startsWith('diff --git ')) {
-      file = new PatchFile()
-      files.push(file)
+    const first = line.slice(0, 1)
+    const isLine = first === '' || first === ' ' || first === '-' || first === '+'
+    if (file !== undefined && (olds > 0 || news > 0) && isLine) {
+      mark = first === '' ? ' ' : first
+      if (mark !== '+') {
+        olds -= 1
+        file.old.push(`${line.slice(1)}\n`)
+      }
+      if (mark !== '-') {
+        news -= 1
+        file.new.push(`${line.slice(1)}\n`)
+      }
+    } else if (first === '\\' && file !== undefined) {
+      if (mark !== '+') cutNewline(file.old)
+      if (mark !== '-') cutNewline(file.new)
+    } else if (line.startsWith('diff --git ')) {
+      file = begin()
       ;[olds, news] = [0, 0]
-      for (const path of headerPaths(line.slice(11))) file.paths.add(path)
-    } else if (/^(?:--- |\+\+\+ |rename to |copy to )/.test(line)) {
-      if (file === null) files.push((file = new PatchFile()))
-      for (const path of pathNames(line.replace(/^(?:---|\+\+\+|rename to|copy to) /, '')))
-        file.paths.add(path)
-    } else {
+      const words = line.slice('diff --git '.length)
+      const half = Math.floor(words.length / 2)
+      if (words[half] === ' ') addPath(file, words.slice(half + 1))
+    } else if (/^(--- |\+\+\+ )/.test(line)) {
+      file ??= begin()
+      addPath(file, line.slice(4))
+    } else if (/^(rename|copy) to /.test(line)) {
+      file ??= begin()
+      addPath(file, line.replace(/^(rename|copy) to /, ''))
+    } else if (file !== undefined) {
       const hunk = HUNK.exec(line)
-      if (hunk !== null && file !== null) [olds, news] = [Number(hunk[1] ?? 1), Number(hunk[2] ?? 1)]
+      if (hunk !== null) [olds, news] = [Number(hunk[1] ?? 1), Number(hunk[2] ?? 1)]
     }
   }
   return files
 }
 
-/** The paths of a header that has the same path twice, as all but moves have. */
-function headerPaths(words: string): string[] {
-  const half = Math.floor(words.length / 2)
-  return words[half] === ' ' ? pathNames(words.slice(half + 1)) : []
+function cutNewline(lines: string[]): void {
+  const last = lines.at(-1)
+  if (last !== undefined) lines[lines.length - 1] = last.replace(/\n$/, '')
 }
 
-/** What a path in a patch may mean: as it is, and without the prefix of git. */
-function pathNames(written: string): string[] {
+/** Add what a path in a patch may mean: as it is, and without the prefix of git. */
+function addPath(file: FileTexts, written: string): void {
   const path = (written.split('\t')[0] ?? '').replace(/^"+|"+$/g, '')
-  const names = /^[ab]\//.test(path) ? [path, path.slice(2), path.slice(1)] : [path]
-  return names.filter((each) => each !== '/dev/null')
-}
-
-function isTable(value: unknown): value is JsonObject {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
+  if (path === '/dev/null') return
+  file.paths.add(path)
+  if (path.startsWith('a/') || path.startsWith('b/')) {
+    file.paths.add(path.slice(2))
+    file.paths.add(path.slice(1))
+  }
 }

@@ -171,10 +171,12 @@ function subAgentText(update: JsonObject): NoteText {
   if (reason != null) words = ENDS.get(text(reason)) ?? text(reason)
   else if (state === 'idle') words = 'done'
   else if (state === 'requires_action') words = 'waiting for an answer'
+  const child = subAgentId(update)
+  const below = [text(update['description']), child === null ? '' : `Session: ${child}`]
   return {
     severity: reason === 'error' ? 'warning' : 'info',
     title: words === '' ? `Sub-agent ${name}` : `Sub-agent ${name}: ${words}`,
-    text: text(update['description']),
+    text: below.filter((each) => each !== '').join('\n'),
   }
 }
 

@@ -20,6 +20,7 @@ import { isVeryWide, isWide } from '../ui/media_queries'
 import { backgroundWork } from '../ui/background_work'
 import { plansOf, PlanStrip } from '../ui/plan'
 import { isPermission, RequestCard, requestTitle } from '../ui/request_cards'
+import { ParentLink } from '../ui/parent_link'
 import { PromptQueue } from '../ui/prompt_queue'
 import { RouteLink } from '../ui/route_link'
 import { openAtSubject } from '../ui/seen'
@@ -171,6 +172,7 @@ function Head({ view, onMore }: { view: SessionView; onMore: () => void }): JSX.
             {status === undefined ? '' : isWaiting ? 'needs you' : (STATUSES[status] ?? status)}
           </span>
           {row === null ? '' : ` · ${row.agent ?? 'agent'} · ${pathEnd(row.cwd)}`}
+          <ParentLink sessionId={view.sessionId} />
         </p>
       </div>
       <ConnectionPill />

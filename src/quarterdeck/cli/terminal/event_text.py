@@ -108,9 +108,9 @@ def body(event: Event, marks: Marks, cwd: str) -> list[Line]:
         case PlanEvent():
             return [_plan_line(entry, marks) for entry in _tables(payload.get("entries"))]
         case ToolCallEvent() | ToolCallUpdateEvent():
-            return _content_lines(payload, cwd)
+            return content_lines(payload, cwd)
         case ToolCallContentChunkEvent():
-            return _content_lines({"content": [payload.get("content")]}, cwd)
+            return content_lines({"content": [payload.get("content")]}, cwd)
         case PlanUpdateEvent():
             return _plan_update_lines(payload, marks)
         case MessageUpdateEvent():
@@ -119,7 +119,7 @@ def body(event: Event, marks: Marks, cwd: str) -> list[Line]:
             return [Line(line) for line in "".join(texts).splitlines()]
         case PermissionRequestCreatedEvent():
             call = payload.get("toolCall")
-            return _content_lines(call if isinstance(call, Mapping) else {}, cwd)
+            return content_lines(call if isinstance(call, Mapping) else {}, cwd)
         case ApprovalMismatchEvent():
             return mismatch_lines(payload)
         case SessionEvent() | HostEvent() | UnknownEvent():
@@ -196,7 +196,8 @@ def _plan_update_lines(payload: Mapping[str, Any], marks: Marks) -> list[Line]:
     return [Line(line) for line in plain(words).splitlines()]
 
 
-def _content_lines(call: Mapping[str, Any], cwd: str) -> list[Line]:
+def content_lines(call: Mapping[str, Any], cwd: str) -> list[Line]:
+    """Return the content of a tool call as lines."""
     lines: list[Line] = []
     content = call.get("content")
     for part in _tables(shown_content(content) if isinstance(content, list | tuple) else ()):

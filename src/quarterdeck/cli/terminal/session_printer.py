@@ -11,6 +11,7 @@ from quarterdeck.cli.terminal.event_text import (
     Line,
     body,
     chunk_text,
+    content_lines,
     is_repetition,
     mismatch_lines,
     summary,
@@ -65,7 +66,7 @@ from quarterdeck.protocol import (
     encode_event,
     is_session_status,
 )
-from quarterdeck.protocol.tool_calls import FINAL_STATUSES
+from quarterdeck.protocol.tool_calls import is_final_status
 from quarterdeck.views.text import cells, one_line, plain, shortened, wrapped
 
 _INDENT: Final = "    "
@@ -340,10 +341,16 @@ class TextPrinter:
         call = state.tool_calls.get(call_id)
         status = None if call is None else call.status
         lines = [line for line in body(event, self._marks, self._cwd) if not _is_terminal(line)]
-        if call is not None and status in FINAL_STATUSES:
-            lines += _written(call.content, state)
         is_known = call_id in self._printed
         printed_status, printed_lines = self._printed.get(call_id, (None, []))
+        if call is not None and is_final_status(status):
+            if not lines and not printed_lines:  # output that came beside the content
+                lines = [
+                    line
+                    for line in content_lines({"content": list(call.content)}, self._cwd)
+                    if not _is_terminal(line)
+                ]
+            lines += _written(call.content, state)
         if is_known and status == printed_status and lines in ([], printed_lines):
             return
         self._printed[call_id] = (status, lines or printed_lines)

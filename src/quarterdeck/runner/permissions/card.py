@@ -92,6 +92,8 @@ class PermissionCard(Struct, frozen=True, kw_only=True, rename="camel"):
 
     request_id: str
     session_id: str
+    parent_session_id: str | UnsetType = UNSET
+    """The session whose sub-agent asks."""
     agent_id: str | UnsetType = UNSET
     agent: str | UnsetType = UNSET
     """The name under which the agent is set up."""
@@ -278,6 +280,7 @@ def inspect_request(
     card = PermissionCard(
         request_id=request.id,
         session_id=session.id,
+        parent_session_id=UNSET if session.parent_id is None else session.parent_id,
         agent_id=UNSET if request.agent_id is None else request.agent_id,
         agent=UNSET if session.definition_id is None else session.definition_id,
         cwd=session.folders.cwd,
