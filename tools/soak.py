@@ -7,7 +7,9 @@ connect and disconnect: they list sessions, read transcripts (the newest part an
 states, histories and single entries of random sessions, and follow event streams and WebSockets for
 a moment. Sessions are closed and created again, so that there are always as many live ones. A line
 for each half minute has the memory of the hub's process; the last one compares it at several
-minutes. With `--trace` the hub also prints what has grown since the first minute.
+minutes. With `--trace` the hub also prints what has grown since the first minute. With
+`--samples FILE` the hub writes a line of JSON each minute: its memory, how much of its heap is in
+use and how much is free, and the number of Python's blocks.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import tempfile
 import time
 import tracemalloc
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +37,7 @@ from anyio.streams.text import TextReceiveStream
 
 from quarterdeck.agents import AgentSettings
 from quarterdeck.hub import Hub, HubOptions, serving
+from quarterdeck.machine.free_memory import free_bytes, used_bytes
 from quarterdeck.testing import scripted_agent
 
 AGENTS = 3
@@ -71,7 +75,7 @@ def scenario(number: int) -> dict[str, Any]:
 # ---- the hub -----------------------------------------------------------------------------------
 
 
-async def serve(home: Path, *, is_traced: bool) -> None:
+async def serve(home: Path, samples: Path | None, *, is_traced: bool) -> None:
     agents = {}
     for number in range(AGENTS):
         command = scripted_agent(scenario(number), pace=0.0)
@@ -82,6 +86,8 @@ async def serve(home: Path, *, is_traced: bool) -> None:
     async with Hub(options) as hub, serving(hub) as address:
         _, token = await hub.auth.devices.create("soak", "admin")
         gc.freeze()
+        if samples is not None:
+            hub.start_in_background(partial(sample, samples))
         print(json.dumps({"url": address.url, "token": token}), flush=True)
         before = None
         while True:
@@ -93,6 +99,21 @@ async def serve(home: Path, *, is_traced: bool) -> None:
                 sys.stdout.flush()
             elif not word:
                 return
+
+
+async def sample(samples: Path) -> None:
+    began = time.monotonic()
+    while True:
+        facts = {
+            "minute": round((time.monotonic() - began) / 60, 1),
+            "rss_mib": round(rss_mib(os.getpid()), 1),
+            "heap_used_mib": round(used_bytes() / (1 << 20), 1),
+            "heap_free_mib": round(free_bytes() / (1 << 20), 1),
+            "python_blocks": sys.getallocatedblocks(),
+        }
+        async with await anyio.open_file(samples, "a") as file:
+            await file.write(json.dumps(facts) + "\n")
+        await anyio.sleep(60)
 
 
 def compare(before: tracemalloc.Snapshot | None) -> tracemalloc.Snapshot:
@@ -238,6 +259,8 @@ async def soak(chosen: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "home"
         own = [sys.executable, __file__, "--serve", str(home)]
+        if chosen.samples is not None:
+            own += ["--samples", str(chosen.samples)]
         command = [*own, "--trace"] if chosen.trace else own
         async with await anyio.open_process(command, stderr=None) as process:
             assert process.stdout is not None
@@ -288,11 +311,13 @@ def main() -> None:
     parser.add_argument("--readers", type=int, default=6)
     parser.add_argument("--trace", action="store_true", help="print what has grown")
     parser.add_argument("--json", type=Path, help="write the result to this file")
+    parser.add_argument("--samples", type=Path, help="append the hub's memory to this file")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.serve is not None:
         backend = {"use_uvloop": True}
-        anyio.run(lambda: serve(chosen.serve, is_traced=chosen.trace), backend_options=backend)
+        hub = partial(serve, chosen.serve, chosen.samples, is_traced=chosen.trace)
+        anyio.run(hub, backend_options=backend)
         return
     result = anyio.run(lambda: soak(chosen))
     print(json.dumps(result))

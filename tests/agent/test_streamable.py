@@ -41,7 +41,8 @@ class Desk:
 
     def taken(self, key: bytes) -> list[Any]:
         stream = self.transport.streams.get(key)
-        return [json.loads(message) for _, message in stream.take()]
+        lines = [message.rpartition(b"\n")[2] for _, message in stream.take()]
+        return [json.loads(line) for line in lines]
 
 
 @pytest.mark.parametrize(

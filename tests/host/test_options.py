@@ -110,3 +110,25 @@ def handler_with(methods: list[str]) -> Any:
     async def method(*_args: Any, **_named: Any) -> None: ...
 
     return type("Handler", (), {snake(name): method for name in methods})()
+
+
+@pytest.mark.parametrize(
+    ("shows", "declared"),
+    [
+        ((), {}),
+        (("notices",), {"session": {"notices": {}}}),
+        (("boolean-options",), {"session": {"configOptions": {"boolean": {}}}}),
+        (("terminal-sign-in",), {"auth": {"terminal": True}}),
+        (("notices", "compaction"), {"session": {"notices": {}, "compaction": {}}}),
+    ],
+)
+def test_what_a_program_shows_is_declared_to_agents(
+    shows: tuple[str, ...], declared: dict[str, Any]
+) -> None:
+    options = resolve_host_options({"shows": shows})
+    assert derive_client_capabilities(None, None, (), options.shows) == declared
+
+
+def test_a_feature_that_is_not_known_is_refused() -> None:
+    with pytest.raises(AcpError, match="invalid shows"):
+        resolve_host_options({"shows": ["everything"]})

@@ -30,6 +30,8 @@ SCHEMES = ["http", "ws"]
 TOOL = {"toolCallId": "t1", "title": "Write", "kind": "edit", "status": "pending"}
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 COUNT = 400
+MANY = 3000
+"""More than is handled at once."""
 
 
 async def counting(turn: AgentTurn) -> AsyncIterator[str]:
@@ -115,13 +117,16 @@ async def test_a_session_is_loaded_with_all_that_was_said(scheme: str, tmp_path:
         async with Host() as host:
             agent = await host.spawn_agent(definition(scheme, hand.port))
             session = await host.create_session(agent.agent_id, cwd="/")
-            await host.prompt(session.session_id, str(COUNT))
+            await host.prompt(session.session_id, str(MANY))
             await host.close_session(session.session_id)
         async with Host() as host:
             agent = await host.spawn_agent(definition(scheme, hand.port))
             await host.load_session(agent.agent_id, session.session_id, cwd="/")
             seen = followed(host, session.session_id)
-            assert seen.text() == "".join(f"{number} " for number in range(COUNT))
+            await seen.until("session-status-change")
+            assert seen.text() == "".join(f"{number} " for number in range(MANY))
+            # The answer came after all of them.
+            assert seen.events[-1].type == "session-status-change"
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

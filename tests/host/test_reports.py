@@ -201,7 +201,7 @@ async def test_an_agent_that_cannot_start_is_named_and_its_own_error_is_quoted(
             [
                 "npm error code E404",
                 "npm error 404 Not Found - GET https://r/x",
-                "npm error A complete log of this run can be found in: /root/.npm/_logs/x.log",
+                "npm error A complete log of this run can be found in: /home/.npm/_logs/x.log",
             ],
             "npm error 404 Not Found - GET https://r/x",
         ),

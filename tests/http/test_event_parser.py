@@ -45,6 +45,11 @@ def test_an_id_without_data_counts() -> None:
     assert parser.last_id == "e-7"
 
 
+def test_an_event_may_name_the_one_of_another_stream_that_it_follows() -> None:
+    events = read(b": after s-7\nid: e-1\ndata: x\n\ndata: y\n\n")
+    assert [each.after for each in events] == ["s-7", None]
+
+
 def test_a_server_without_ids_has_none() -> None:
     assert read(b"data: x\n\n") == [ReceivedEvent(b"x", None)]
 

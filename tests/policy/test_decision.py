@@ -80,7 +80,7 @@ def test_every_kind_of_rule_is_a_field_of_a_rule() -> None:
         ({"command": "ls $(x)"}, "it contains what only a shell can read: '$(x)'"),
         ({"command": "for i in 1; do ls; done"}, "it contains a keyword of a shell: for"),
         ({"command": "ls 'a\u202e'"}, "it contains a character that cannot be seen"),
-        ({"command": "git diff --output=x"}, "A pattern has to spell: --output."),
+        ({"command": "git diff --output=x"}, "A pattern has to spell out: --output."),
         ({"command": "git conf* x"}, "a glob that may become an option or a subcommand"),
         ({"command": "ls > out"}, "No rule allows these files: out."),
         ({"command": "ls < /etc/x"}, "No rule allows these files: /etc/x."),

@@ -29,6 +29,7 @@ from quarterdeck.cli.arguments import DONE, FAILED, INTERRUPTED
 from quarterdeck.cli.hub_access import HubAddress, HubLink, running_hub
 from quarterdeck.cli.hub_service import PairingOffer, offer_pairing
 from quarterdeck.cli.log_output import hub_logging
+from quarterdeck.cli.session_settings import ChosenSettings
 from quarterdeck.cli.terminal.demo_printer import (
     DemoJsonPrinter,
     DemoPrinter,
@@ -45,7 +46,8 @@ from quarterdeck.hub.editors import acp_endpoints
 from quarterdeck.hub.hub import Hub
 from quarterdeck.hub.options import HubOptions
 from quarterdeck.hub.server import serving
-from quarterdeck.protocol import AgentDefinition, Event, SessionState, initial_state, reduce
+from quarterdeck.protocol import AgentDefinition, Event, SessionState, initial_state
+from quarterdeck.protocol.shown_events import reduce_shown
 from quarterdeck.testing import Scenario, load_scenario, scenario_names, scripted_agent
 from quarterdeck.wire import background_tasks
 
@@ -123,7 +125,7 @@ class DemoResponder:
 
     def on_event(self, event: Event) -> None:
         """Print an event of the session."""
-        self.state = reduce(self.state or initial_state(str(event.session_id)), event)
+        self.state = reduce_shown(self.state or initial_state(str(event.session_id)), event)
         self.last_seq = event.seq
         self._printer.event(event, self.state)
 
@@ -356,7 +358,7 @@ async def _play(folder: Path, chosen: Namespace, demo: DemoOptions) -> int:
                 session=None,
                 prompt=scenario.prompt,
                 cwd=str(folder / "shop"),
-                mode=None,
+                settings=ChosenSettings(),
                 answer_mode=demo.answer_mode,
                 is_json=chosen.json,
             )

@@ -107,12 +107,18 @@ def _print_sessions(screen: Screen, sessions: Sequence[dict[str, Any]]) -> None:
                 session["state"].replace("-", " "),
                 one_line(session.get("agent") or "-"),
                 f"{session['lastSeq']} events",
-                one_line(session.get("title") or session["cwd"]),
+                _title(session),
             )
             for session in sessions
         ],
         ("strong", "", "", "dim", ""),
     )
+
+
+def _title(session: Mapping[str, Any]) -> str:
+    title = one_line(session.get("title") or session["cwd"])
+    parent = session.get("parentSessionId")
+    return title if parent is None else f"{title} (sub-agent of {one_line(parent)})"
 
 
 # ---- devices -----------------------------------------------------------------------------------

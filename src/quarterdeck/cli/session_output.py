@@ -23,15 +23,19 @@ from quarterdeck.cli.arguments import DONE
 from quarterdeck.cli.hub_access import HubAddress, open_hub
 from quarterdeck.cli.sessions import event_pages, find_session, read_events, stored_events
 from quarterdeck.cli.terminal.log_rows import VIEWS, ViewName, show_lines
+from quarterdeck.cli.terminal.note_lines import is_note
 from quarterdeck.cli.terminal.screen import Screen, print_note
 from quarterdeck.cli.terminal.session_printer import TextPrinter
 from quarterdeck.errors import CommandFailed
 from quarterdeck.http.client import HubApi
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import Event, SessionState, initial_state, reduce, to_json
+from quarterdeck.protocol.shown_events import reduce_shown
 from quarterdeck.views.context import ContextProjector, encode_context_event
+from quarterdeck.views.entries import NoteEntry
 from quarterdeck.views.markdown import document
 from quarterdeck.views.packets import PacketProjector
+from quarterdeck.views.transcript import Transcript
 
 _Session = Mapping[str, Any]
 
@@ -55,16 +59,20 @@ async def _show(chosen: Namespace) -> int:
         until = last_seq if chosen.at is None else chosen.at
         if chosen.form in VIEWS and not chosen.json:
             await _print_lines(hub.api, session, chosen.from_seq, until, chosen.form)
+        elif chosen.form == "text":
+            await _print_text(hub.api, session, chosen.from_seq, until, shows_all=chosen.settings)
         else:
             await _PRINTERS[chosen.form](hub.api, session, chosen.from_seq, until)
     return DONE
 
 
-async def _print_text(api: HubApi, session: _Session, after: int, until: int) -> None:
-    printer = TextPrinter(Screen(sys.stdout), cwd=session["cwd"])
+async def _print_text(
+    api: HubApi, session: _Session, after: int, until: int, *, shows_all: bool = False
+) -> None:
+    printer = TextPrinter(Screen(sys.stdout), cwd=session["cwd"], shows_all=shows_all)
     state = initial_state(session["sessionId"])
     async for event in read_events(api, session["sessionId"], until=until):
-        state = reduce(state, event)
+        state = reduce_shown(state, event)
         if event.seq > after:
             printer.event(event, state)
     printer.end()
@@ -134,7 +142,6 @@ def _print_line(content: bytes) -> None:
 
 
 _PRINTERS: Final[Mapping[str, Callable[[HubApi, _Session, int, int], Awaitable[None]]]] = {
-    "text": _print_text,
     "context": _print_context,
     "packets": _print_packets,
     "events": _print_events,
@@ -175,12 +182,24 @@ async def _export_parts(api: HubApi, session: _Session, form: str) -> AsyncItera
         async for stored in stored_events(api, session_id, until=last_seq):
             yield stored + b"\n"
         return
-    state = await _state_at(api, session_id, last_seq)
     if form == "markdown":
-        yield document(state, cwd=session["cwd"], last_seq=last_seq).encode()
+        yield await _markdown(api, session)
     else:
+        state = await _state_at(api, session_id, last_seq)
         facts = {"session": dict(session), "seq": last_seq, "state": to_json(state)}
         yield encode_json(facts) + b"\n"
+
+
+async def _markdown(api: HubApi, session: _Session) -> bytes:
+    session_id, last_seq = session["sessionId"], session["lastSeq"]
+    state, transcript = initial_state(session_id), Transcript(session_id)
+    async for event in read_events(api, session_id, until=last_seq):
+        state = reduce(state, event)
+        if is_note(event) or event.type in ("prompt-finished", "session-reset"):
+            transcript.apply(event)
+    notes = [entry for entry in transcript.older(None) if isinstance(entry, NoteEntry)]
+    shown = document(state, cwd=session["cwd"], last_seq=last_seq, notes=notes[::-1])
+    return shown.encode()
 
 
 async def _state_at(api: HubApi, session_id: str, seq: int) -> SessionState:

@@ -20,7 +20,8 @@ from quarterdeck.cli.terminal.session_printer import (
     TextPrinter,
 )
 from quarterdeck.client import Client
-from quarterdeck.protocol import Event, SessionState, initial_state, reduce
+from quarterdeck.protocol import Event, SessionState, initial_state
+from quarterdeck.protocol.shown_events import reduce_shown
 from quarterdeck.views.text import one_line
 from quarterdeck.wire import background_tasks
 
@@ -117,7 +118,7 @@ class _Tail:
 
     def _on_event(self, event: Event) -> None:
         session_id = str(event.session_id)
-        state = reduce(self._states.get(session_id) or initial_state(session_id), event)
+        state = reduce_shown(self._states.get(session_id) or initial_state(session_id), event)
         self._states[session_id] = state
         if session_id != self._last_printed:
             self._last_printed = session_id

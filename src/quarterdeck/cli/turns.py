@@ -22,6 +22,7 @@ from anyio.abc import TaskGroup
 from quarterdeck.agents import expand_headers
 from quarterdeck.cli.arguments import DONE, FAILED, INTERRUPTED
 from quarterdeck.cli.hub_access import HubAddress, HubLink, open_hub, unknown_agent
+from quarterdeck.cli.session_settings import ChosenSettings, apply_settings, parsed_options
 from quarterdeck.cli.sessions import SessionFollower, find_session, path_of
 from quarterdeck.cli.terminal.keyboard import has_person
 from quarterdeck.cli.terminal.requests import AnswerMode, TerminalResponder
@@ -36,7 +37,8 @@ from quarterdeck.client import Client
 from quarterdeck.errors import CommandFailed, HubDeclined, Misused
 from quarterdeck.http.client import HubApi
 from quarterdeck.http.remote_agent import SCHEMES
-from quarterdeck.protocol import Event, initial_state, reduce
+from quarterdeck.protocol import Event, initial_state
+from quarterdeck.protocol.shown_events import reduce_shown
 from quarterdeck.runner import is_prompt_state, is_settled
 from quarterdeck.views.acp import prompt_key
 from quarterdeck.views.text import one_line
@@ -66,7 +68,7 @@ class RunOptions:
     session: str | None
     prompt: str
     cwd: str
-    mode: str | None
+    settings: ChosenSettings
     answer_mode: AnswerMode
     is_json: bool
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -108,7 +110,9 @@ def _run_options(chosen: Namespace) -> RunOptions:
         session=chosen.session,
         prompt=_read_prompt(prompt),
         cwd=_working_directory(chosen.cwd),
-        mode=chosen.mode,
+        settings=ChosenSettings(
+            mode=chosen.mode, model=chosen.model, options=parsed_options(chosen.option)
+        ),
         answer_mode=_answer_mode(chosen),
         is_json=chosen.json,
         headers=_headers(chosen.header or (), os.environ),
@@ -242,8 +246,7 @@ class FollowedTurn:
         self._state = initial_state(self._session_id)
         if self._options.session is not None:
             self._follower.begin_after(self._session_id, session["lastSeq"])
-        if self._options.mode is not None:
-            await api.call("PUT", f"{self._path}/mode", {"modeId": self._options.mode})
+        await apply_settings(api, self._path, self._options.settings)
 
     async def _session(self, api: HubApi) -> dict[str, Any]:
         options = self._options
@@ -310,7 +313,7 @@ class FollowedTurn:
         if self._is_over:
             self._progress.set()
             return  # neither printed nor answered here: it is of another prompt
-        self._state = reduce(self._state, event)
+        self._state = reduce_shown(self._state, event)
         if self._options.is_json or not is_replayed:
             self._printer.event(event, self._state)
         self._responder.on_event(event)

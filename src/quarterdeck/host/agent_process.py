@@ -38,7 +38,6 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 import anyio
-import msgspec
 from msgspec import UNSET
 
 from quarterdeck._version import __version__
@@ -55,9 +54,18 @@ from quarterdeck.host.acp2.connection import Acp2Connection, AgentConnection
 from quarterdeck.host.acp2.handshake import (
     NEWEST,
     answer_as_acp1,
+    disagreement,
+    falls_back,
     initialize_params,
     is_acp2,
-    offers_version_1,
+)
+from quarterdeck.host.agent_facts import (
+    UPDATE_VOCABULARY,
+    agent_info,
+    cancel_when,
+    capabilities_wire,
+    exit_record,
+    watch_input,
 )
 from quarterdeck.host.capabilities import derive_client_capabilities
 from quarterdeck.host.checks import agent_exited, agent_misbehaved
@@ -75,7 +83,6 @@ from quarterdeck.machine import (
     send_signal,
 )
 from quarterdeck.protocol import (
-    AgentCapabilitiesWire,
     AgentDefinition,
     AgentExitReason,
     AgentSnapshotWire,
@@ -88,7 +95,6 @@ from quarterdeck.wire import (
     ConnectionOptions,
     ProcessTransport,
     Report,
-    Vocabulary,
     open_connection,
     open_process,
 )
@@ -97,44 +103,6 @@ CLIENT_INFO = {"name": "quarterdeck", "version": __version__}
 INITIALIZE_SECONDS = 120.0  # the slowest agent measured needs ten
 EXIT_SECONDS = 5.0  # that a failed call waits until the agent's end is published
 INPUT_SECONDS = 1.0  # between the moment an agent closes its input and its exit
-
-
-def capabilities_wire(declared: Mapping[str, Any]) -> AgentCapabilitiesWire:
-    shape = AgentCapabilitiesWire
-    names = zip(shape.__struct_encode_fields__, shape.__struct_fields__, strict=True)
-    return shape(**{ours: declared[theirs] for theirs, ours in names if theirs in declared})
-
-
-def agent_info(answer: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the `name`, `title` and `version` that an agent declares; each may be missing."""
-    given = answer.get("agentInfo")
-    return given if isinstance(given, dict) else None
-
-
-def can_log_out(declared: Mapping[str, Any]) -> bool:
-    auth = declared.get("auth")
-    return isinstance(auth, dict) and auth.get("logout") not in (None, False)
-
-
-def exit_record(status: int | None) -> dict[str, Any]:
-    if status is None:
-        return {}
-    if status >= 0:
-        return {"code": status}
-    try:
-        return {"signal": signal.Signals(-status).name}
-    except ValueError:
-        return {"signal": str(-status)}
-
-
-class _UpdateParams(msgspec.Struct, rename="camel", gc=False):
-    """The params of `session/update`; the update itself stays JSON as received (INV-4)."""
-
-    session_id: str
-    update: dict[str, Any]
-
-
-UPDATE_VOCABULARY = Vocabulary({"session/update": _UpdateParams})
 
 
 OnUpdate = Callable[["AgentProcess", str, dict[str, Any]], None]
@@ -421,29 +389,29 @@ class AgentProcess:
     async def _initialize(self, connection: Connection) -> str | None:
         """Call `initialize`; return what went wrong, if anything."""
         capabilities = derive_client_capabilities(
-            self._options.fs, self._options.terminal, self._options.elicitation
+            self._options.fs, self._options.terminal, self._options.elicitation, self._options.shows
         )
         params = initialize_params(self._version, CLIENT_INFO, capabilities)
         answer: Any = None
         failure: str | None = None
         with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._cancel_on_disposal, scope)
+                tasks.start_soon(cancel_when, self._disposal, scope)
                 try:
                     answer = await connection.call(
                         "initialize", params, timeout_seconds=INITIALIZE_SECONDS
                     )
                 except (RpcError, ConnectionFailed) as error:
                     failure = self.secrets.hidden(str(error))
-                    if self._falls_back(error):
-                        failure = VERSION_1_NEXT
+                    if falls_back(error, self.definition.protocol, self._version):
+                        self._version, failure = PROTOCOL_VERSION, VERSION_1_NEXT
                 tasks.cancel_scope.cancel()
         if scope.cancelled_caught:
             return "it was disposed"
         if failure is None and not isinstance(answer, dict):
             failure = "its answer is not an object"
         elif failure is None:
-            failure = self._disagreement(answer)
+            failure = disagreement(answer, self.definition.protocol, self._version)
         if failure is not None:
             return failure
         if self._version != PROTOCOL_VERSION and is_acp2(answer):
@@ -458,47 +426,18 @@ class AgentProcess:
         self._owner.on_ready(self)
         return None
 
-    def _disagreement(self, answer: dict[str, Any]) -> str | None:
-        """Return why no version of the protocol was agreed on."""
-        spoken, is_second = answer.get("protocolVersion"), is_acp2(answer)
-        asked = self._version
-        if asked != PROTOCOL_VERSION and is_second:
-            return None
-        if self.definition.protocol == NEWEST:
-            return f"its definition asks for protocol version 2, and it speaks {spoken!r}"
-        # Some agents answer with any version that they are asked for, in the shape of the first.
-        if spoken == PROTOCOL_VERSION or (spoken == asked and not is_second):
-            return None
-        return f"it speaks protocol version {spoken!r} and we speak {PROTOCOL_VERSION}"
-
-    def _falls_back(self, error: Exception) -> bool:
-        """Return whether to start it again with version 1, which it offers instead."""
-        if self.definition.protocol != "auto" or self._version == PROTOCOL_VERSION:
-            return False
-        if not offers_version_1(error):
-            return False
-        self._version = PROTOCOL_VERSION
-        return True
-
-    async def _cancel_on_disposal(self, scope: anyio.CancelScope) -> None:
-        await self._disposal.wait()
-        scope.cancel()
-
     async def _wait_end(self, connection: Connection, process: ProcessTransport) -> None:
         """Wait until the agent has ended, or has to be ended."""
         async with anyio.create_task_group() as tasks:
             scope = tasks.cancel_scope
-            tasks.start_soon(self._cancel_on_disposal, scope)
-            tasks.start_soon(self._cancel_on_ending, scope)
+            tasks.start_soon(cancel_when, self._disposal, scope)
+            tasks.start_soon(cancel_when, self._ending, scope)
             tasks.start_soon(self._cancel_on_closed_input, process, scope)
-            tasks.start_soon(self._watch_input, process)
+            seconds, on_unread = self._options.response_timeout_ms / 1000, self._on_input_unread
+            tasks.start_soon(watch_input, process, seconds, on_unread)
             tasks.start_soon(self._stderr.run)
             await connection.wait_closed()
             scope.cancel()
-
-    async def _cancel_on_ending(self, scope: anyio.CancelScope) -> None:
-        await self._ending.wait()
-        scope.cancel()
 
     async def _cancel_on_closed_input(
         self, process: ProcessTransport, scope: anyio.CancelScope
@@ -512,18 +451,6 @@ class AgentProcess:
             self._diagnose("error", "agent/input-closed", message)
             self._ending.set()
             scope.cancel()
-
-    async def _watch_input(self, process: ProcessTransport) -> None:
-        """Report an agent that leaves its input unread during a turn."""
-        seconds = self._options.response_timeout_ms / 1000
-        taken, since, is_reported = -1, anyio.current_time(), False
-        while True:
-            await anyio.sleep(seconds / 2)
-            now, unread = process.read_progress()
-            if not unread or now != taken:
-                taken, since, is_reported = now, anyio.current_time(), False
-            elif not is_reported and anyio.current_time() - since >= seconds:
-                is_reported = self._owner.on_input_unread(self)
 
     async def _terminate(self, process: ProcessTransport) -> None:
         """Wait for the process to end; after a timeout kill it with all that it started."""
@@ -639,6 +566,9 @@ class AgentProcess:
 
     def _on_answered_update(self, session_id: str, update: dict[str, Any]) -> None:
         self.take_update(self, session_id, update)
+
+    def _on_input_unread(self) -> bool:
+        return self._owner.on_input_unread(self)
 
     def _on_request(self, method: str, params: Any) -> Any:
         return self._owner.on_request(self, method, params)

@@ -73,12 +73,16 @@ def serves_terminals(handler: object) -> bool:
     return all(has_method(handler, name) for name in _COMPLETE_TERMINAL)
 
 
+SHOWN_FEATURES = ("notices", "compaction", "boolean-options", "terminal-sign-in")
+"""What an embedding program can show, and agents send only if it does."""
+
+
 def derive_client_capabilities(
-    fs: Any, terminal: Any, elicitation: Sequence[str] = ()
+    fs: Any, terminal: Any, elicitation: Sequence[str] = (), shows: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Return the capabilities to declare to an agent: the methods that handlers really have.
 
-    `elicitation` holds the modes that the embedding program answers.
+    `elicitation` holds the modes that the embedding program answers, `shows` what it shows.
     """
     capabilities: dict[str, Any] = {}
     files = {
@@ -92,6 +96,13 @@ def derive_client_capabilities(
         capabilities["terminal"] = True
     if elicitation:
         capabilities["elicitation"] = {mode: {} for mode in elicitation}
+    session: dict[str, Any] = {name: {} for name in ("notices", "compaction") if name in shows}
+    if "boolean-options" in shows:
+        session["configOptions"] = {"boolean": {}}
+    if session:
+        capabilities["session"] = session
+    if "terminal-sign-in" in shows:
+        capabilities["auth"] = {"terminal": True}
     return capabilities
 
 

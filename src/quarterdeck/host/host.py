@@ -21,8 +21,10 @@ from typing import Any, Self, cast
 import anyio
 from anyio.abc import TaskGroup
 
+from quarterdeck.host.acp2.children import agent_to_tell, refuse_sub_agent
 from quarterdeck.host.acp2.updates import Acp2Updates
-from quarterdeck.host.agent_process import AgentProcess, OnUpdate, can_log_out
+from quarterdeck.host.agent_facts import can_log_out
+from quarterdeck.host.agent_process import AgentProcess, OnUpdate
 from quarterdeck.host.capabilities import TerminalOutputSource
 from quarterdeck.host.checks import (
     agent_exited,
@@ -267,19 +269,11 @@ class Host:
         await self._lifecycle.resume(self._agent(agent_id), session_id, folders)
 
     async def fork_session(self, session_id: str) -> SessionSnapshotWire:
-        """Create a session that continues another one, where its agent offers that.
-
-        Its log begins with a copy of the other's. A session can be forked while a turn runs; the
-        fork then has what the agent has of it.
-
-        Raises:
-            AcpError: `acpjs/unsupported-capability` if its agent cannot fork sessions.
-        """
+        """Create a session that continues another one, whose log it begins with a copy of."""
         source = self._sessions.live(session_id)
-        _refuse_sub_agent(source, "fork it")
+        refuse_sub_agent(source, "fork it")
         await self._settle(session_id)
-        session = await self._lifecycle.fork(self._agent_of(source), source)
-        return session.snapshot()
+        return (await self._lifecycle.fork(self._agent_of(source), source)).snapshot()
 
     def _check_access(self, agent_id: str, folders: SessionFolders) -> None:
         """Refuse folders that no session can use, or not one of this agent."""
@@ -311,12 +305,9 @@ class Host:
     async def close_session(self, session_id: str) -> None:
         session = self._sessions.live(session_id)
         await self._settle(session_id)
-        for child in self._acp2.children.of(session):
-            if child.is_live:
-                await self._teardown.close(None, child)
-        # A sub-agent is the agent's own: its session here ends, and nothing is asked of it.
-        agent_id = None if session.parent_id is not None else session.agent_id
-        await self._teardown.close(self._agents.get(agent_id or ""), session)
+        for child in self._acp2.children.open_in(session):
+            await self._teardown.close(None, child)
+        await self._teardown.close(self._agents.get(agent_to_tell(session) or ""), session)
 
     async def delete_session(self, agent_id: str | None, session_id: str) -> None:
         """Delete a session for ever; without an agent id no agent is notified."""
@@ -330,8 +321,8 @@ class Host:
         await self._settle(session_id)
         for child in self._acp2.children.of(session):
             await self._teardown.delete(None, child)
-        own_agent = None if session.parent_id is not None else self._agents.get(agent_id or "")
-        await self._teardown.delete(own_agent, session)
+        notified = agent_id if session.parent_id is None else None
+        await self._teardown.delete(self._agents.get(notified or ""), session)
 
     async def prompt(
         self, session_id: str, prompt: Prompt, *, key: str | None = None
@@ -345,7 +336,7 @@ class Host:
         """
         blocks = check_prompt(prompt)
         session = self._sessions.live(session_id)
-        _refuse_sub_agent(session, "prompt it")
+        refuse_sub_agent(session, "prompt it")
         check_can_prompt(session)
         return PromptResult(await self._turns.prompt(self._agent_of(session), session, blocks, key))
 
@@ -358,11 +349,6 @@ class Host:
         session = self._sessions.live(session_id)
         if session.operation is not None:
             raise config_invalid(f"session {session_id} is busy: {session.operation}")
-        if not session.can_cancel:
-            raise unsupported(
-                f"session {session_id} is a sub-agent that cannot be cancelled;"
-                f" cancel its parent, {session.parent_id}"
-            )
         await self._turns.cancel(self._agent_of(session), session)
 
     async def set_mode(self, session_id: str, mode_id: str) -> None:
@@ -612,16 +598,3 @@ class Host:
         if self._tasks is None:
             raise agent_exited("the host is not running")
         self._tasks.start_soon(body)
-
-
-def _refuse_sub_agent(session: HostSession, action: str) -> None:
-    """Refuse what only the agent itself may do with its sub-agents.
-
-    Raises:
-        AcpError: `acpjs/unsupported-capability`.
-    """
-    if session.parent_id is not None:
-        raise unsupported(
-            f"session {session.id} is a sub-agent, so no client can {action};"
-            f" use its parent, {session.parent_id}"
-        )

@@ -14,7 +14,12 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from quarterdeck.host.acp2.handshake import PROTOCOLS, Protocol
-from quarterdeck.host.capabilities import FsHandler, TerminalHandler, check_terminal
+from quarterdeck.host.capabilities import (
+    SHOWN_FEATURES,
+    FsHandler,
+    TerminalHandler,
+    check_terminal,
+)
 from quarterdeck.host.checks import config_invalid
 from quarterdeck.host.requests.permission_request import FindDecision, OnPermission
 from quarterdeck.host.secrets import Inherit
@@ -25,6 +30,7 @@ from quarterdeck.storage import MemoryStorage, Storage
 
 RestartPolicy = Literal["never", "on-crash"]
 ElicitationMode = Literal["form", "url"]
+ShownFeature = Literal["notices", "compaction", "boolean-options", "terminal-sign-in"]
 Confine = Callable[[AgentDefinition], ConfinedStart]
 CheckWorkspace = Callable[[AgentDefinition, str], str | None]
 MODES = ("form", "url")
@@ -61,6 +67,7 @@ class HostOptions:
     open_timeout_ms: float | None = None
     response_timeout_ms: float | None = None
     elicitation: Sequence[ElicitationMode] | None = None
+    shows: Sequence[ShownFeature] | None = None
     inherit: Inherit | None = None
     on_permission: OnPermission | None = None
     find_decision: FindDecision | None = None
@@ -88,6 +95,9 @@ class ResolvedHostOptions:
     turn, is reported as unresponsive."""
     elicitation: tuple[ElicitationMode, ...] = ()
     """The modes of elicitations that the embedding program answers: "form", "url", or both."""
+    shows: tuple[ShownFeature, ...] = ()
+    """What the embedding program shows, of what agents send only if it is shown: "notices",
+    "compaction", "boolean-options", "terminal-sign-in". None by default."""
     inherit: Inherit | None = None
     """Returns the environment that an agent inherits, below its own `env`; by default that of this
     process, without the tokens of Quarterdeck."""
@@ -212,6 +222,13 @@ def _check_elicitation(value: Any) -> tuple[ElicitationMode, ...]:
     return tuple(dict.fromkeys(value))
 
 
+def _check_shows(value: Any) -> tuple[ShownFeature, ...]:
+    is_list = isinstance(value, Sequence) and not isinstance(value, str)
+    if not is_list or not all(each in SHOWN_FEATURES for each in value):
+        raise config_invalid(f"invalid shows: it is a list of {', '.join(SHOWN_FEATURES)}")
+    return tuple(dict.fromkeys(value))
+
+
 def _check_storage(value: Any) -> Storage:
     missing = [name for name in STORAGE_METHODS if not callable(getattr(value, name, None))]
     if missing:
@@ -249,6 +266,7 @@ _CHECKS: dict[str, _Check] = {
     "open_timeout_ms": _milliseconds("openTimeoutMs"),
     "response_timeout_ms": _milliseconds("responseTimeoutMs"),
     "elicitation": _check_elicitation,
+    "shows": _check_shows,
     "inherit": _function_of("inherit", "an agent's definition"),
     "on_permission": _function_of("onPermission", "a permission request"),
     "find_decision": _function_of("findDecision", "a session and a request"),

@@ -16,7 +16,8 @@ import anyio
 from typing_extensions import override
 
 from quarterdeck.errors import ConfinementUnavailable
-from quarterdeck.host.agent_process import UPDATE_VOCABULARY, VERSION_1_NEXT, AgentProcess
+from quarterdeck.host.agent_facts import UPDATE_VOCABULARY, cancel_when
+from quarterdeck.host.agent_process import VERSION_1_NEXT, AgentProcess
 from quarterdeck.http import open_remote, shown_url
 from quarterdeck.protocol import AgentExitReason
 from quarterdeck.wire import ByteTransport, Connection, ConnectionOptions, open_connection
@@ -79,7 +80,7 @@ class RemoteAgent(AgentProcess):
     async def _wait_over(self, connection: Connection) -> None:
         """Wait until the connection has ended, or has to end."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._cancel_on_disposal, tasks.cancel_scope)
-            tasks.start_soon(self._cancel_on_ending, tasks.cancel_scope)
+            tasks.start_soon(cancel_when, self._disposal, tasks.cancel_scope)
+            tasks.start_soon(cancel_when, self._ending, tasks.cancel_scope)
             await connection.wait_closed()
             tasks.cancel_scope.cancel()

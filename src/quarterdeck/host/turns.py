@@ -199,7 +199,16 @@ class Turns:
             connection.post("session/cancel", {"sessionId": session.id})
 
     async def cancel(self, agent: AgentProcess, session: HostSession) -> None:
-        """Ask the agent to stop, and withdraw its pending requests."""
+        """Ask the agent to stop, and withdraw its pending requests.
+
+        Raises:
+            AcpError: `acpjs/capability-unsupported` for a sub-agent that cannot be cancelled.
+        """
+        if not session.can_cancel:
+            raise unsupported(
+                f"session {session.id} is a sub-agent that cannot be cancelled;"
+                f" cancel its parent, {session.parent_id}"
+            )
         connection = agent.connection()
         self._requests.supersede(lambda pending: pending.session is session)
         self._watch_cancel(session)

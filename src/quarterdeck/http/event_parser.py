@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from quarterdeck.errors import ConnectionClosed
 
 _BOM = b"\xef\xbb\xbf"
+_AFTER = b": after "
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,8 @@ class ReceivedEvent:
 
     data: bytes
     last_id: str | None
+    after: str | None = None
+    """The event of another stream that it follows, if the server names it in a comment."""
 
 
 class EventParser:
@@ -33,6 +36,7 @@ class EventParser:
         self._id: str | None = None
         self.last_id: str | None = None
         """The id of the last complete event; one without data counts."""
+        self._after: str | None = None
         self._is_first = True
 
     def feed(self, received: bytes) -> Iterator[ReceivedEvent]:
@@ -59,6 +63,8 @@ class EventParser:
             line, self._is_first = line.removeprefix(_BOM), False
         if not line:
             return self._finish()
+        if line.startswith(_AFTER):
+            self._after = line.removeprefix(_AFTER).decode("latin-1")
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if name == b"data":
@@ -69,6 +75,7 @@ class EventParser:
 
     def _finish(self) -> ReceivedEvent | None:
         data, self._data = self._data, []
+        after, self._after = self._after, None
         self.last_id = self._id
         self._size = sum(map(len, self._parts))
-        return ReceivedEvent(b"\n".join(data), self.last_id) if data else None
+        return ReceivedEvent(b"\n".join(data), self.last_id, after) if data else None

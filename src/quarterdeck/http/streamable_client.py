@@ -13,7 +13,8 @@ also ends when the server no longer knows the connection (404, 410), rejects the
 
 *Order.* Two streams have no common order: the answer to a request of a session that arrives on the
 connection's stream (`session/load`) may overtake what was sent before it. It is held back until the
-session's stream is quiet for a moment.
+event of the session that it follows was handled; our own server names it in a comment. With other
+servers it is held back until the session's stream is quiet for a moment.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from anyio.abc import TaskGroup
 
 from quarterdeck.errors import ConnectionClosed, JsonInvalid
 from quarterdeck.http.certificates import trust
-from quarterdeck.http.event_parser import EventParser
+from quarterdeck.http.event_parser import EventParser, ReceivedEvent
 from quarterdeck.http.remote_agent import (
     CLOSE_SECONDS,
     explained,
@@ -57,7 +58,7 @@ _TRIES: Final = (0.0, 0.2, 0.5, 1.0, 2.0, 4.0)  # seconds before each attempt to
 _SOUND_SECONDS: Final = 5.0  # that a stream has to last to be no failure
 _ENDED: Final = frozenset({401, 403, 404, 409, 410})
 _QUIET_SECONDS: Final = 0.05
-_HELD_SECONDS: Final = 10.0  # the most that an answer is held back
+_HELD_SECONDS: Final = 10.0  # that an answer is held back without progress
 _ERROR_BYTES: Final = 8 << 10  # of a rejected request, as data of its error
 _CHILD: Final = b'"subagent_update"'  # it names the session of a sub-agent
 _HEADER_TEXT: Final = re.compile(r"[!-~]([ -~]*[!-~])?")
@@ -70,7 +71,21 @@ class _Stream:
     session: str | None
     is_open: anyio.Event = field(default_factory=anyio.Event)
     last_event: str | None = None
-    last_received: float = 0.0
+    last_handled: float = 0.0
+    is_busy: bool = False
+    """Whether received bytes are being handled."""
+    advanced: anyio.Event = field(default_factory=anyio.Event)
+
+    def notice(self) -> None:
+        self.advanced.set()
+        self.advanced = anyio.Event()
+
+    def has_reached(self, event: str) -> bool:
+        """Return whether an event of this stream was handled; an id is an epoch and a number."""
+        epoch, _, number = (self.last_event or "").rpartition("-")
+        wanted, _, least = event.rpartition("-")
+        is_number = number.isdecimal() and least.isdecimal()
+        return epoch != wanted or not is_number or int(number) >= int(least)
 
 
 class StreamableClientTransport:
@@ -278,20 +293,23 @@ class StreamableClientTransport:
     async def _read_events(self, stream: _Stream, response: httpx.Response) -> None:
         parser = EventParser(MAX_MESSAGE)
         async for received in response.aiter_bytes():
-            stream.last_received = anyio.current_time()
+            stream.is_busy = True
             for event in parser.feed(received):
-                await self._take(stream, event.data)
+                await self._take(stream, event)
                 stream.last_event = event.last_id
             stream.last_event = parser.last_id
+            stream.is_busy, stream.last_handled = False, anyio.current_time()
+            stream.notice()
 
-    async def _take(self, stream: _Stream, data: bytes) -> None:
+    async def _take(self, stream: _Stream, event: ReceivedEvent) -> None:
+        data = event.data
         message = parse(data)
         if isinstance(message, Result | Failure):
             session = self._of_session.pop(canonical_id(message.id), None)
             if isinstance(message, Result) and b'"sessionId"' in message.value:
                 self._follow_named(_decoded(message.value))
             if session is not None and stream.session is None:
-                await self._await_quiet(self._streams.get(session))
+                await self._await_session(self._streams.get(session), event.after)
         elif isinstance(message, Request) and stream.session is not None:
             self._requested_by[canonical_id(message.id)] = stream.session
         elif isinstance(message, Notification) and _CHILD in message.params:
@@ -304,14 +322,21 @@ class StreamableClientTransport:
         if session is not None and _HEADER_TEXT.fullmatch(session):
             self._follow(session)
 
-    async def _await_quiet(self, stream: _Stream | None) -> None:
-        """Wait until nothing has arrived on a stream for a moment."""
+    async def _await_session(self, stream: _Stream | None, after: str | None) -> None:
+        """Wait until what was sent on a session's stream before an answer was handled."""
+        if stream is None:
+            return
+        while after is not None and not stream.has_reached(after):
+            with anyio.move_on_after(_HELD_SECONDS) as waiting:
+                await stream.advanced.wait()
+            if waiting.cancelled_caught:
+                return
         with anyio.move_on_after(_HELD_SECONDS):
-            while stream is not None:
-                left = stream.last_received + _QUIET_SECONDS - anyio.current_time()
-                if left <= 0:
+            while after is None:
+                left = stream.last_handled + _QUIET_SECONDS - anyio.current_time()
+                if left <= 0 and not stream.is_busy:
                     return
-                await anyio.sleep(left)
+                await anyio.sleep(max(left, _QUIET_SECONDS / 10))
 
     async def _deliver(self, data: bytes) -> None:
         await self._reading.wait()

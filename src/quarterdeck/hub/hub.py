@@ -38,7 +38,7 @@ from quarterdeck.hub.push.service import PushOptions, PushService
 from quarterdeck.hub.store import HUB_TABLES, MOVED, HubStore
 from quarterdeck.hub.transcript_cache import Transcripts
 from quarterdeck.hub.view_cache import SessionStates, ViewBudget
-from quarterdeck.machine.free_memory import release_free_memory
+from quarterdeck.machine.free_memory import release_free_memory, resident_bytes
 from quarterdeck.machine.private_files import private_folder
 from quarterdeck.protocol import ERROR_CODES, ApprovalMismatchEvent
 from quarterdeck.runner import (
@@ -62,6 +62,7 @@ DATABASE: Final = "hub.db"
 RESERVE: Final = "hub.reserve"
 PUSH_KEY, HUB_KEY = "push.key", "identity.key"
 MEMORY_SECONDS: Final = 60.0
+GROWN_BYTES: Final = 16 << 20
 OLD_TOKEN: Final = "token"  # noqa: S105 - the name of a file
 """The owner's, of an earlier version."""
 
@@ -242,7 +243,10 @@ class Hub:
 
 
 async def _give_memory_back() -> None:
-    """Give back what many views left free, every minute, if it is much; never returns."""
+    """Give back what many views left free, after the memory has grown; never returns."""
+    after = 0
     while True:
         await anyio.sleep(MEMORY_SECONDS)
-        await to_thread.run_sync(release_free_memory)
+        if resident_bytes() >= after + GROWN_BYTES:
+            await to_thread.run_sync(release_free_memory)
+            after = resident_bytes()

@@ -9,7 +9,9 @@ either do that by themselves or have no such call: then nothing happens.
 from __future__ import annotations
 
 import ctypes
+import os
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 MUCH_BYTES: Final = 32 << 20
@@ -52,6 +54,21 @@ def free_bytes() -> int:
     """Return how much of the heap is free; 0 if that is not known."""
     libc = _libc()
     return 0 if libc is None else int(libc.mallinfo2().fordblks)
+
+
+def resident_bytes() -> int:
+    """Return how much memory this process has; 0 if the system does not report it."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def used_bytes() -> int:
+    """Return how much of the heap is in use; 0 if that is not known."""
+    libc = _libc()
+    return 0 if libc is None else int(libc.mallinfo2().uordblks)
 
 
 def release_free_memory(least: int = MUCH_BYTES) -> bool:

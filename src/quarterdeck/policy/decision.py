@@ -156,7 +156,7 @@ def _obstacle(rule: Rule, reading: Reading, line: CommandLine, workspace: str) -
         return None  # naming it would take long
     spelled = words_to_spell(line)
     if spelled:
-        return f"A pattern has to spell: {', '.join(map(visible_name, spelled[:_MOST_NAMED]))}."
+        return f"A pattern has to spell out: {', '.join(map(visible_name, spelled[:_MOST_NAMED]))}."
     refused = [each for each in line.understood[:_MOST_JUDGED] if not _allows_one(rule, each)]
     files = [path for each in line.understood for path in (*each.writes, *each.reads)]
     if files and not refused:

@@ -29,6 +29,7 @@ from quarterdeck.policy.risk import risk_of_call
 from quarterdeck.policy.tools import OF_KIND, canonical_name, categorize_call, command_of
 from quarterdeck.policy.types import RiskLevel, ToolCategory
 from quarterdeck.protocol import ToolCallFacts
+from quarterdeck.protocol.diffs import file_changes, is_patch, shown_content
 
 _TOKEN: Final = re.compile(r"[A-Za-z][\w:\-]*")
 _NAME_IN_ID: Final = re.compile(r"([a-z][a-z_]*[a-z])__[0-9a-f]{8,}")
@@ -186,10 +187,13 @@ class NamedCall:
         self.raw_input = facts.raw_input
         has_new_content = facts.content is not before.content
         if has_new_content:
-            self.content = [each for each in facts.content if isinstance(each, dict)]
+            self.content = [each for each in shown_content(facts.content) if isinstance(each, dict)]
             for each in self.content:
                 if each.get("type") == "diff":
                     self._store_diff(each)
+            for each in facts.content:
+                if is_patch(each):
+                    self._store_paths(each)
         if facts.locations is not before.locations:
             self.locations = [each for each in facts.locations if isinstance(each, dict)]
         is_new_kind, self.kind = facts.kind != self.kind, facts.kind
@@ -208,6 +212,15 @@ class NamedCall:
             return  # a part of a diff that is stored
         is_deleted = diff.get("deleted") is True
         self.diffs[path] = (old if isinstance(old, str) else None, new, is_deleted)
+
+    def _store_paths(self, diff: Mapping[str, Any]) -> None:
+        """Store every path of a diff of ACP 2: a move or a binary file has no texts."""
+        for change in file_changes(diff):
+            is_deleted = change.operation == "delete"
+            self.diffs.setdefault(plain_path(change.path), (None, "", is_deleted))
+            if change.old_path is not None:
+                is_moved = change.operation == "move"
+                self.diffs.setdefault(plain_path(change.old_path), (None, "", is_moved))
 
     # ---- the name --------------------------------------------------------------------------
 

@@ -41,12 +41,12 @@ class _MessageDigest:
     def __init__(self) -> None:
         self._digest = blake2b(digest_size=16)
 
-    def add(self, block: Any) -> None:
-        match block:
-            case {"type": "text", "text": str(text)} if len(block) == 2:
-                self._digest.update(text.encode(errors="surrogatepass"))
-            case _:
-                self._digest.update(b"\0" + encode_json(block) + b"\0")
+    def add(self, block: JsonObject) -> None:
+        text = block.get("text") if len(block) == 2 and block.get("type") == "text" else None
+        if isinstance(text, str):
+            self._digest.update(text.encode(errors="surrogatepass"))
+        else:
+            self._digest.update(b"\0" + encode_json(block) + b"\0")
 
     @property
     def value(self) -> bytes:
@@ -60,6 +60,22 @@ class MessageFold:
         self._messages: OrderedDict[tuple[MessageKind, str], _MessageDigest | None] = OrderedDict()
         self._digests: OrderedDict[tuple[MessageKind, str], None] = OrderedDict()
         self._knows_all_messages = knows_all
+        self._newest: tuple[MessageKind, str] | None = None
+        """The message of the newest chunk, and its digest."""
+        self._newest_digest = _MessageDigest()
+
+    def plain_chunk(self, kind: MessageKind, update: JsonObject) -> list[Normalized] | None:
+        """Do what `chunk` does for an update of three fields: nearly all are. None: use `chunk`."""
+        message_id, block = update.get("messageId"), update.get("content")
+        if not isinstance(message_id, str) or not isinstance(block, dict):
+            return None
+        if self._newest != (kind, message_id):
+            self._newest, self._newest_digest = (
+                (kind, message_id),
+                self._digest_of(kind, message_id),
+            )
+        self._newest_digest.add(block)
+        return [Normalized(_CHUNK_TYPES[kind], {"messageId": message_id, "content": block})]
 
     def chunk(self, kind: MessageKind, fields: JsonObject) -> list[Normalized]:
         """Return the event of a block that is appended."""
@@ -72,6 +88,7 @@ class MessageFold:
 
     def message(self, kind: MessageKind, fields: JsonObject) -> list[Normalized]:
         """Return the events of a whole message; none if it is what is known."""
+        self._newest = None  # its digest may be replaced
         message_id = take_id(fields, "messageId")
         key = (kind, message_id)
         is_known = key in self._messages or not self._knows_all_messages
@@ -86,7 +103,7 @@ class MessageFold:
             return self._whole_message(kind, message_id, content, fields)
         digest = _MessageDigest()
         for block in content:
-            digest.add(block)
+            digest.add(block if isinstance(block, dict) else {"block": block})
         known = self._messages.get(key)
         is_same = known is not None and known.value == digest.value
         is_empty = not is_known and not content
@@ -102,7 +119,7 @@ class MessageFold:
         digest = self._digest_of(kind, message_id)
         events: list[Normalized] = []
         for block in content:
-            digest.add(block)
+            digest.add(block if isinstance(block, dict) else {"block": block})
             payload = {"messageId": message_id, "content": block}
             extensions = {**fields, ACP2: {"whole": True}} if not events else None
             events.append(Normalized(_CHUNK_TYPES[kind], payload, extensions))

@@ -52,6 +52,7 @@ from quarterdeck.protocol.acp2_options import options_from_acp2
 from quarterdeck.protocol.acp2_plans import PlanFold
 from quarterdeck.protocol.acp2_terminals import TerminalFold
 from quarterdeck.protocol.normalization import Normalized
+from quarterdeck.protocol.payloads import MessageKind
 
 CALLS: Final = 10_000
 """Calls known by id, those that changed last."""
@@ -66,6 +67,11 @@ _CALL_EMPTY: Final[Mapping[str, Any]] = {
     "rawOutput": None,
 }
 """The fields of a call, and what null sets them to."""
+_CHUNKS: Final[Mapping[str, MessageKind]] = {
+    "user_message_chunk": "user",
+    "agent_message_chunk": "agent",
+    "agent_thought_chunk": "thought",
+}
 _Reader: TypeAlias = Callable[[JsonObject], list[Normalized]]
 
 
@@ -83,7 +89,8 @@ class UpdateFold:
         self._calls: OrderedDict[str, str | None] = OrderedDict()
         """The names of tools by the ids of their calls."""
         self._state: JsonObject | None = None
-        messages, terminals = MessageFold(knows_all=knows_all), TerminalFold(knows_all=knows_all)
+        self._messages = messages = MessageFold(knows_all=knows_all)
+        terminals = TerminalFold(knows_all=knows_all)
         plans = PlanFold()
         self._readers: Mapping[object, _Reader] = {
             "user_message_chunk": partial(messages.chunk, "user"),
@@ -115,6 +122,11 @@ class UpdateFold:
         if not isinstance(update, dict):
             return [Normalized("unrecognized-update", {"update": update})]
         name = update.get("sessionUpdate")
+        kind = _CHUNKS.get(name) if len(update) == 3 and isinstance(name, str) else None
+        if kind is not None:  # by far the most frequent
+            events = self._messages.plain_chunk(kind, update)
+            if events is not None:
+                return events
         reader = self._readers.get(name) if isinstance(name, str) else None
         if reader is None:
             return [Normalized("unrecognized-update", update)]

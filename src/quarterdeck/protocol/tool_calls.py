@@ -207,6 +207,11 @@ def ended_by_us(facts: ToolCallFacts) -> ToolCallFacts:
     return replace(facts, status="failed", is_final=False)
 
 
+def is_final_status(status: object) -> bool:
+    """Return whether a status ends a call; an agent may send any JSON as one."""
+    return isinstance(status, str) and status in FINAL_STATUSES
+
+
 def is_closed_by_host(extensions: AcpEventExtensions | None) -> bool:
     """Return whether an update is the host's, for a call that the agent left open in its turn."""
     ours = None if extensions is None else extensions.get("quarterdeck")

@@ -201,6 +201,7 @@ class Runner:
             check_workspace=self.confinement.refusal,
             inherit=environment.of,
             elicitation=("form", "url"),
+            shows=("notices", "compaction", "boolean-options", "terminal-sign-in"),
             restart="on-crash",
             restart_limit=5,
             kill_timeout_ms=KILL_MS,

@@ -54,6 +54,7 @@ from quarterdeck.protocol import (
     truncate_utf8_tail,
 )
 from quarterdeck.protocol.config_options import mode_ids, modes_of
+from quarterdeck.protocol.diffs import is_patch, shown_content
 from quarterdeck.protocol.tool_calls import FINAL_STATUSES
 
 _NEWER_STATUSES: Final = {"cancelled": "failed", "paused": "in_progress"}
@@ -263,6 +264,9 @@ class AcpTerminals:
         if isinstance(call_id, str):
             update = self._with_appended(call_id, update)
         content = update.get("content")
+        if isinstance(content, list) and isinstance(call_id, str) and any(map(is_patch, content)):
+            content = list(shown_content(content))
+            update = {**update, "content": content}
         if not isinstance(content, list) or not any(map(_terminal_id, content)):
             return update
         for each in content:
@@ -346,7 +350,7 @@ class AcpTerminals:
     def _replaced(self, content: list[Any]) -> list[Any]:
         return [
             each if (terminal_id := _terminal_id(each)) is None else self._block(terminal_id)
-            for each in content
+            for each in shown_content(content)
         ]
 
     def _block(self, terminal_id: str) -> dict[str, Any]:

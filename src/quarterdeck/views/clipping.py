@@ -15,6 +15,7 @@ from quarterdeck.views.entries import (
     Entry,
     MessageEntry,
     MismatchEntry,
+    NoteEntry,
     StatusEntry,
     ToolEntry,
     TurnEntry,
@@ -46,6 +47,10 @@ def clipped(entry: Entry) -> Entry:
             entry = structs.replace(entry, call=clip.value(whole), terminals=terminals)
             if clip.cut_characters:
                 entry = _with_tallies(entry, whole)
+        case NoteEntry():
+            entry = structs.replace(
+                entry, text=clip.value(entry.text), update=clip.value(entry.update)
+            )
         case TurnEntry() | StatusEntry() | MismatchEntry():
             return entry
     if not clip.cut_characters:

@@ -12,7 +12,9 @@ from typing import Any, TypeAlias
 from msgspec import UNSET, Struct, UnsetType
 
 from quarterdeck.protocol import MessageKind, TerminalOutputState, ToolCallState, to_json
+from quarterdeck.protocol.diffs import shown_content
 from quarterdeck.views.line_diff import LineTally
+from quarterdeck.views.notes import Note, note_text
 
 
 class MessageEntry(
@@ -82,7 +84,28 @@ class MismatchEntry(
     """Each has `field`, `shown` and `done`."""
 
 
-Entry: TypeAlias = MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry
+class NoteEntry(Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="note"):
+    """What an agent reported that is neither a message nor a tool call, such as a notice."""
+
+    seq: int
+    at: float
+    severity: str
+    """`info`, `warning` or `error`."""
+    title: str
+    text: str
+    """What is worth reading beside the title; may be empty."""
+    update: dict[str, Any]
+    """Everything that was reported, as one update."""
+    count: int
+    """How many updates it is made of."""
+    is_unresponsive: bool = False
+    """Whether it says that the agent does not respond: a reader offers to end it."""
+    is_clipped: bool = False
+    cut_characters: int | UnsetType = UNSET
+    """How many are missing, if it is clipped."""
+
+
+Entry: TypeAlias = MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry | NoteEntry
 
 
 class _Texts(list[str]):
@@ -130,6 +153,20 @@ class Message:
         ]
 
 
+def note_entry(note: Note, session_id: str, at: float) -> NoteEntry:
+    severity, title, text = note_text(note.update, session_id)
+    return NoteEntry(
+        seq=note.seq,
+        at=at,
+        severity=severity,
+        title=title,
+        text=text,
+        update=note.update,
+        count=note.count,
+        is_unresponsive=note.is_unresponsive,
+    )
+
+
 def message_entry(message: Message, at: float) -> MessageEntry:
     ours = (message.extensions or {}).get("quarterdeck")
     key = ours.get("promptKey") if isinstance(ours, dict) else None
@@ -141,6 +178,13 @@ def message_entry(message: Message, at: float) -> MessageEntry:
         content=message.content,
         prompt_key=key if isinstance(key, str) else UNSET,
     )
+
+
+def tool_name(call: Mapping[str, Any]) -> str | None:
+    """Return the name of the tool of a call (JSON of a `ToolCallState`), if the agent gives it."""
+    extensions = call.get("extensions")
+    name = extensions.get("name") if isinstance(extensions, Mapping) else None
+    return name if isinstance(name, str) and name else None
 
 
 def tool_entry(
@@ -155,13 +199,20 @@ def tool_entry(
         seq=call.seq,
         at=at,
         ended_at=ended_at,
-        call=to_json(call),
+        call=_shown_call(call),
         terminals={
             name: to_json(terminals[name])
             for name in named
             if isinstance(name, str) and name in terminals
         },
     )
+
+
+def _shown_call(call: ToolCallState) -> dict[str, Any]:
+    """Return a call with a diff for each file, whichever version its agent speaks."""
+    shown = to_json(call)
+    shown["content"] = list(shown_content(shown["content"]))
+    return shown
 
 
 def _is_plain(block: Any) -> bool:

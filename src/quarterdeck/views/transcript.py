@@ -57,6 +57,7 @@ from quarterdeck.protocol import (
     is_session_status,
     reduce,
 )
+from quarterdeck.protocol.shown_events import reduce_shown
 from quarterdeck.views.entries import (
     Entry,
     Message,
@@ -64,8 +65,10 @@ from quarterdeck.views.entries import (
     StatusEntry,
     TurnEntry,
     message_entry,
+    note_entry,
     tool_entry,
 )
+from quarterdeck.views.notes import Note, note_key, noted_update
 
 _KINDS: Final[Mapping[type[Event], MessageKind]] = {
     AgentMessageChunkEvent: "agent",
@@ -118,12 +121,14 @@ class Transcript:
         self.state = state
         """Everything but the messages, which are in `_items`."""
         self._seqs: list[int] = []
-        self._items: list[Message | str | Entry] = []
+        self._items: list[Message | Note | str | Entry] = []
         """What each entry is made from; a tool call is its key in the state."""
         self._times: list[float] = []
         self._ended: dict[str, float] = {}
         self._open: dict[tuple[MessageKind, str], Message] = {}
         """Messages with an id since the last entry that is no message: they may continue."""
+        self._notes: dict[str, Note] = {}
+        """Notes of this turn that later updates may continue."""
         self._running: set[str] = set()
         """Tool calls that have not ended."""
 
@@ -160,6 +165,7 @@ class Transcript:
             case PromptFinishedEvent():
                 self.state = reduce(self.state, event)
                 self._add(event, _turn_entry(event))
+                self._notes.clear()
             case SessionStatusChangeEvent():
                 self._status(event)
             case ApprovalMismatchEvent():
@@ -168,10 +174,10 @@ class Transcript:
                 self._chunk(_KINDS[type(event)], event)
             case MessageUpdateEvent():
                 self._replace_message(event)
-            case SessionEvent():
+            case UnrecognizedUpdateEvent() | UnknownEvent():
+                self._note(event)
+            case SessionEvent() | HostEvent():
                 self._state_only(event)
-            case HostEvent() | UnknownEvent():
-                pass
             case _:
                 assert_never(event)
 
@@ -192,7 +198,7 @@ class Transcript:
         | ForegroundEvent
         | PlanUpdateEvent
         | PlanRemovedEvent
-        | UnrecognizedUpdateEvent,
+        | HostEvent,
     ) -> None:
         """Add an event that is no entry of its own."""
         self.state = reduce(self.state, event)
@@ -221,7 +227,7 @@ class Transcript:
         newest.append_text(chunk.payload.content.text)
         return True
 
-    def _add(self, event: Event, item: Message | str | Entry) -> None:
+    def _add(self, event: Event, item: Message | Note | str | Entry) -> None:
         self._seqs.append(event.seq)
         self._items.append(item)
         self._times.append(event.ts)
@@ -264,8 +270,27 @@ class Transcript:
         for block in content if isinstance(content, list) else [content]:
             found.append(block)
 
+    def _note(self, event: UnrecognizedUpdateEvent | UnknownEvent) -> None:
+        """Add a note, or what is new to one of this turn; repetitions of an update are counted."""
+        update = noted_update(event)
+        if update is None:
+            return
+        key = note_key(update)
+        newest = self._items[-1] if self._items else None
+        found: Note | None = None
+        if key is not None:
+            found = self._notes.get(key)
+        elif isinstance(newest, Note) and newest.is_repeated_by(update):
+            found = newest
+        if found is None:
+            found = Note(event)
+            self._add(event, found)
+            if key is not None:
+                self._notes[key] = found
+        found.add(update)
+
     def _call(self, event: ToolCallEvent | ToolCallUpdateEvent) -> None:
-        before, self.state = self.state, reduce(self.state, event)
+        before, self.state = self.state, reduce_shown(self.state, event)
         if self.state is before:
             return  # an update of an unknown call
         payload: Any = event.payload
@@ -310,6 +335,8 @@ class Transcript:
         item, at = self._items[position], self._times[position]
         if isinstance(item, Message):
             return None if item.is_empty else message_entry(item, at)
+        if isinstance(item, Note):
+            return note_entry(item, self.state.session_id, at)
         if not isinstance(item, str):
             return item
         index = self.state.tool_calls.position(item)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from tests.agent.builtin.driver import ALLOW, REJECT, at_work, texts_of
@@ -204,6 +205,46 @@ async def test_why_a_client_does_not_hand_over_a_file_is_told(
         await driver.hand.answered(prompt)
         done = driver.hand.updates("tool_call_update")[-1]
     assert texts_of(done) == f"Error: {tmp_path}/a.txt: {words}"
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"code": -32603, "message": "Internal error", "data": {"details": "ENOENT"}},
+        {"code": -32602, "message": "Invalid params"},
+        {"code": -32000, "message": "boom"},
+        {"code": -32002, "message": "Resource not found"},
+    ],
+    ids=lambda error: str(error["code"]),
+)
+async def test_a_missing_file_is_created_whatever_error_the_client_has_for_it(
+    tmp_path: Path, error: dict[str, Any], is_there: bool
+) -> None:
+    if is_there:
+        (tmp_path / "a.txt").write_text("old")
+    offers = {"fs": {"readTextFile": True}}
+    async with at_work(tmp_path, capabilities=offers) as driver:
+        tool = '/tool write {"path": "a.txt", "content": "new"}'
+        prompt = await driver.hand.ask_prompt(driver.session_id, tool)
+
+        async def refuse() -> None:
+            refused: list[Any] = []
+            while True:
+                request = await driver.hand.came(
+                    lambda each: (
+                        each.get("method") == "fs/read_text_file" and each["id"] not in refused
+                    )
+                )
+                refused.append(request["id"])
+                await driver.hand.send({"id": request["id"], "error": error})
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(refuse)
+            await driver.hand.answered(prompt)
+            tasks.cancel_scope.cancel()
+    is_written = (tmp_path / "a.txt").read_text() == "new"
+    assert is_written == (not is_there or error["code"] == -32002)
 
 
 async def test_no_file_behind_a_link_that_leads_out_is_requested_from_a_client(

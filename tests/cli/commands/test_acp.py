@@ -220,7 +220,8 @@ def test_the_server_prints_its_url_and_only_a_token_it_created(
         rest, errors = process.communicate(timeout=60)
     assert process.returncode == 0
     assert rest == ""
-    assert re.search(r"the agent is at http://127\.0\.0\.1:\d+/acp/rpc and http://", printed)
+    url = r"http://127\.0\.0\.1:\d+"
+    assert re.search(rf"the agent is at {url}/acp, {url}/acp/rpc and {url}/acp/sse\n", printed)
     assert secret not in printed + errors
     assert bool(re.search(r"its token, new with every start, is \S{32}\n", printed)) is (
         given == "made up"

@@ -184,7 +184,10 @@ def test_any_command_that_speaks_acp_is_an_agent(console: Console) -> None:
         (("demo", ""), 1, "the prompt is empty; pass it as an argument or on standard input"),
         (("demo",), 1, "the prompt is empty; pass it as an argument or on standard input"),
         (("dmeo", "hi"), 1, "unknown agent 'dmeo'; did you mean demo?"),
-        (("--mode", "nope", "demo", "hi"), 1, "has no modes"),
+        (("--mode", "nope", "demo", "hi"), 1, "unknown mode 'nope'; choose one of full, "),
+        (("--model", "nope", "demo", "hi"), 1, "unknown model 'nope'; choose one of demo"),
+        (("--option", "a=b", "demo", "hi"), 1, "unknown option 'a'; choose one of "),
+        (("--option", "a", "demo", "hi"), 2, "--option takes ID=VALUE, not 'a'"),
     ],
 )
 def test_an_error_is_one_line(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from quarterdeck.errors import AcpError
 from quarterdeck.host import AgentDefinition, Host, HostOptions
 from quarterdeck.protocol import Event, initial_state, reduce
 from tests.host.acp2.replay import Played, play
+from tests.host.faults.kit import Seen
 
 pytestmark = pytest.mark.anyio
 
@@ -444,3 +446,78 @@ async def test_a_definition_names_a_version_that_exists(value: Any) -> None:
 
 def test_a_definition_without_a_version_is_as_before() -> None:
     assert AgentDefinition(id="a", command="b").protocol is None
+
+
+REFUSES = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    answer = {"jsonrpc": "2.0", "id": message.get("id")}
+    if message["method"] != "initialize":
+        answer["result"] = {"sessionId": "s"}
+    elif message["params"]["protocolVersion"] == 1:
+        answer["result"] = {"protocolVersion": 1, "agentCapabilities": {}}
+    else:
+        data = {"requested": 2, "supported": [1]}
+        answer["error"] = {"code": -32022, "message": "unsupported", "data": data}
+    print(json.dumps(answer), flush=True)
+"""
+
+
+async def test_an_agent_that_refuses_version_2_is_started_again_with_version_1() -> None:
+    async with Host(HostOptions(kill_timeout_ms=2000)) as host:
+        spawns: list[Any] = []
+
+        def follow(event: Event) -> None:
+            if event.type == "diagnostic" and event.payload["code"] == "agent/spawn":
+                spawns.append(event)
+
+        host.subscribe(None, 0, follow)
+        definition = {"id": "a", "command": sys.executable, "args": ["-c", REFUSES]}
+        agent = await host.spawn_agent({**definition, "protocol": "auto"})
+        assert agent.status == "ready"
+        session = await host.create_session(agent.agent_id, cwd="/")
+        assert session.session_id == "s"
+        assert len(spawns) == 2
+
+
+WORKS = """
+import json, sys
+def send(**message):
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+def update(session, **fields):
+    send(method="session/update", params={"sessionId": session, "update": fields})
+for line in sys.stdin:
+    message = json.loads(line)
+    method, key = message["method"], message.get("id")
+    if method == "initialize":
+        can = {"session": {}}
+        send(id=key, result={"protocolVersion": 2, "info": {"name": "a"}, "capabilities": can})
+    elif method == "session/new":
+        send(id=key, result={"sessionId": "s"})
+        update("s", sessionUpdate="subagent_update", sessionId="k", title="Kid")
+        update("k", sessionUpdate="agent_message_chunk", messageId="m",
+               content={"type": "text", "text": "hello"})
+    elif key is not None:
+        print(method, message["params"], file=sys.stderr, flush=True)
+        send(id=key, result={})
+"""
+
+
+async def test_a_sub_agent_takes_no_commands_and_ends_with_its_parent() -> None:
+    async with Host(HostOptions(kill_timeout_ms=2000)) as host:
+        definition = {"id": "a", "command": sys.executable, "args": ["-c", WORKS], "protocol": 2}
+        agent = await host.spawn_agent(definition)
+        seen = Seen()
+        host.subscribe(None, 0, seen)
+        await host.create_session(agent.agent_id, cwd="/")
+        await seen.first("session-updated", sessionId="k", title="Kid")
+        for call in (host.prompt("k", "go"), host.fork_session("k"), host.cancel("k")):
+            with pytest.raises(AcpError, match="sub-agent"):
+                await call
+        await host.close_session("s")
+        child = host.get_session("k")
+        assert child is not None
+        assert child.status == "closed"
+        closed = [each for each in seen.of("diagnostic") if "session/close" in each["message"]]
+        assert all("'k'" not in each["message"] for each in closed)

@@ -271,6 +271,20 @@ export interface NonceAnswer {
   signature: string
 }
 
+export interface NoteEntry {
+  type: 'note'
+  seq: number
+  at: number
+  severity: string
+  title: string
+  text: string
+  update: { [key: string]: unknown }
+  count: number
+  isUnresponsive: boolean
+  isClipped: boolean
+  cutCharacters?: number
+}
+
 export interface OpenSession {
   cwd?: string | null
   agent?: string | null
@@ -467,6 +481,7 @@ export interface SessionOverview {
   updatedAt?: string | null
   lastAt?: string
   lastSeq: number
+  parentSessionId?: string
   damage?: string
 }
 
@@ -558,7 +573,7 @@ export interface TranscriptPage {
   session: SessionOverview
   seq: number
   epoch: string
-  entries: (MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry)[]
+  entries: (MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry | NoteEntry)[]
   hasOlder: boolean
   state?: { [key: string]: unknown }
 }
@@ -575,5 +590,5 @@ export interface TurnEntry {
 export interface WholeEntry {
   seq: number
   epoch: string
-  entry: MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry
+  entry: MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry | NoteEntry
 }

@@ -297,6 +297,8 @@ export function createData(environment: Environment): Data & { stop(): void } {
           : await api.post<WireSession>(session(sessionId, '/load'))
       return outcome.ok ? { ok: true, value: putRow(outcome.value) } : outcome
     },
+    endAgent: (sessionId: string) =>
+      outcomeOf(api.post<WireSession>(session(sessionId, '/end-agent'), {}), () => null),
     startAgent: (name: string) =>
       outcomeOf(
         api.post<Partial<AgentRow>>(`/api/agents/known/${encodeURIComponent(name)}`),

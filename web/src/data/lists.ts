@@ -173,6 +173,7 @@ export function rowOf(session: WireSession, waiting: number): SessionRow {
     lastSeq: session.lastSeq ?? 0,
     waiting,
     damage: session.damage ?? null,
+    parentSessionId: session.parentSessionId ?? null,
     additionalDirectories: session.additionalDirectories ?? [],
   }
 }

@@ -4,10 +4,13 @@
 // them.
 import type { MessageUpdateEvent, SessionStatusChangeEvent } from '../protocol/events.ts'
 import { ignoreNewer } from '../protocol/exhaustive.ts'
+import { shownContent } from '../protocol/diffs.ts'
+import { isRepetition, mergedNote, noteKey, noteText } from '../protocol/notes.ts'
 import { Fold, LiveTerminal, initialState, type Change } from '../protocol/reduce.ts'
 import { TailText } from '../protocol/terminal.ts'
 import type {
   ContentBlock,
+  JsonObject,
   SessionEvent,
   MessageKind,
   SessionState,
@@ -21,7 +24,7 @@ import type { Entry, MessageEntry, ToolEntry } from './types.ts'
 export type WireEntry =
   | (Omit<MessageEntry, 'isOpen' | 'promptKey'> & { promptKey?: string })
   | (Omit<ToolEntry, 'terminals'> & { terminals: Record<string, Terminal> })
-  | Extract<Entry, { type: 'turn' | 'status' | 'mismatch' }>
+  | Extract<Entry, { type: 'turn' | 'status' | 'mismatch' | 'note' }>
 
 /** The key of the prompt that an event is a part of. */
 export function promptKeyOf(event: SessionEvent): string | null {
@@ -44,6 +47,8 @@ export class LiveTranscript {
   #stale = new Map<number, MessageContent | null>()
   /** The `seq`s of the calls that show a terminal. */
   #callsByTerminal = new Map<string, Set<number>>()
+  /** The `seq`s of the notes of this turn that later updates may continue. */
+  #notes = new Map<string, number>()
   #openSeq = -1
   #isFresh = false
 
@@ -132,11 +137,15 @@ export class LiveTranscript {
       case 'session-config-init':
       case 'permission-request-created':
       case 'permission-request-resolved':
-      case 'unrecognized-update':
         this.#reduce(event) // no entry of its own
         return
-      default:
+      case 'unrecognized-update':
+        return this.#note(event, event.payload)
+      default: {
+        const newer = event as SessionEvent
         ignoreNewer(event)
+        this.#note(newer, { sessionUpdate: newer.type, ...(newer.payload as JsonObject) })
+      }
     }
   }
 
@@ -251,9 +260,47 @@ export class LiveTranscript {
     this.#entries[index] = { ...entry, content: joined.content(), isClipped: false }
   }
 
+  // ---- notes ------------------------------------------------------------------------------------
+
+  /** Add a note, or what is new to one of this turn; repetitions of an update are counted. */
+  #note(event: SessionEvent, update: JsonObject): void {
+    this.#isFresh = false
+    const key = noteKey(update)
+    const last = this.#entries.at(-1)
+    let seq = key === null ? undefined : this.#notes.get(key)
+    if (key === null && last?.type === 'note' && isRepetition(last.update, update)) seq = last.seq
+    if (seq === undefined) {
+      const facts = mergedNote({}, update)
+      const ours = event.extensions?.['quarterdeck'] as { unresponsive?: unknown } | undefined
+      this.#push({
+        type: 'note',
+        seq: event.seq,
+        at: event.ts,
+        ...noteText(facts, this.state.sessionId),
+        update: facts,
+        count: 1,
+        isUnresponsive: ours?.unresponsive !== undefined,
+        isClipped: false,
+      })
+      if (key !== null) this.#notes.set(key, event.seq)
+      return
+    }
+    const index = this.#index(seq)
+    const entry = this.#entries[index]
+    if (entry?.type !== 'note') return
+    if (entry.isClipped) {
+      this.clippedSeq = seq
+      return
+    }
+    const facts = mergedNote(entry.update, update)
+    const words = noteText(facts, this.state.sessionId)
+    this.#entries[index] = { ...entry, ...words, update: facts, count: entry.count + 1 }
+  }
+
   // ---- the rest ---------------------------------------------------------------------------------
 
-  #onCall(call: ToolCall, event: SessionEvent, isNew: boolean): void {
+  #onCall(changed: ToolCall, event: SessionEvent, isNew: boolean): void {
+    const call = { ...changed, content: shownContent(changed.content) }
     if (isNew) {
       const again = this.#entries.findLastIndex(
         (each) => each.type === 'tool' && each.call.toolCallId === call.toolCallId,
@@ -303,6 +350,7 @@ export class LiveTranscript {
       usage: lastTurnUsage,
       error: lastPromptError,
     })
+    this.#notes.clear()
   }
 
   #onStatus(event: SessionStatusChangeEvent, before: SessionStatus): void {
@@ -325,11 +373,17 @@ export class LiveTranscript {
     this.#open.clear()
     this.#stale.clear()
     this.#callsByTerminal.clear()
+    this.#notes.clear()
     this.#openSeq = -1
   }
 
-  /** Find the messages that chunks may extend, after the newest page was inserted. */
+  /** Find the messages and notes that events may extend, after the newest page was inserted. */
   #reopen(): void {
+    for (const entry of this.#entries.toReversed()) {
+      if (entry.type === 'turn') break
+      const key = entry.type === 'note' ? noteKey(entry.update) : null
+      if (key !== null) this.#notes.set(key, entry.seq)
+    }
     for (const entry of this.#entries.toReversed()) {
       if (entry.type !== 'message') break
       if (entry.messageId !== null) {
@@ -347,6 +401,7 @@ export class LiveTranscript {
       case 'turn':
       case 'status':
       case 'mismatch':
+      case 'note':
         return entry
       default:
         return ignoreNewer(entry) ?? entry
@@ -360,6 +415,8 @@ export class LiveTranscript {
       tail.extend(terminal.output, Infinity)
       const live = new LiveTerminal(tail, terminal.truncated)
       if (terminal.exit != null) live.exit = terminal.exit
+      if (terminal.command !== undefined) live.command = terminal.command
+      if (terminal.cwd !== undefined) live.cwd = terminal.cwd
       this.state.terminals.set(terminalId, live)
     }
     this.#showTerminals(call)
@@ -379,8 +436,17 @@ export class LiveTranscript {
       const terminalId = each?.terminalId
       const terminal = typeof terminalId === 'string' && this.state.terminals.get(terminalId)
       if (!terminal || typeof terminalId !== 'string') return []
-      const { output, truncated, exit } = terminal
-      return [{ terminalId, output, truncated, ...(exit === undefined ? {} : { exit }) }]
+      const { output, truncated, exit, command, cwd } = terminal
+      return [
+        {
+          terminalId,
+          output,
+          truncated,
+          ...(exit === undefined ? {} : { exit }),
+          ...(command === undefined ? {} : { command }),
+          ...(cwd === undefined ? {} : { cwd }),
+        },
+      ]
     })
   }
 
@@ -395,6 +461,7 @@ export class LiveTranscript {
       case 'turn':
       case 'status':
       case 'mismatch':
+      case 'note':
         return entry
       default:
         return ignoreNewer(entry) ?? entry

@@ -19,6 +19,7 @@ import type {
   ToolCallUpdatePayload,
   TurnUsage,
 } from '../protocol/types.ts'
+import type { Severity } from '../protocol/notes.ts'
 import type * as api from './api_types.ts'
 
 export type {
@@ -81,6 +82,8 @@ export interface SessionRow {
   /** What is wrong with its log, as a sentence. */
   damage: string | null
   additionalDirectories: readonly string[]
+  /** The session whose agent started it, if it is that of a sub-agent. */
+  parentSessionId: string | null
 }
 
 export type AgentRow = OrNull<
@@ -139,7 +142,7 @@ export interface KnownInbox {
  * An entry of the transcript. `seq` is its key: it is unique and never changes. A message that
  * continues after a tool call is two entries.
  */
-export type Entry = MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry
+export type Entry = MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry | NoteEntry
 
 export interface MessageEntry
   extends Omit<api.MessageEntry, 'kind' | 'messageId' | 'content' | 'promptKey'> {
@@ -174,6 +177,12 @@ export interface StatusEntry extends Omit<api.StatusEntry, 'status'> {
 /** What an agent did after an approval differs from what was shown. */
 export interface MismatchEntry extends Omit<api.MismatchEntry, 'differences'> {
   differences: readonly ApprovalDifference[]
+}
+
+/** What an agent reported that is neither a message nor a tool call, such as a notice. */
+export interface NoteEntry extends Omit<api.NoteEntry, 'severity' | 'update'> {
+  severity: Severity
+  update: JsonObject
 }
 
 export type Prompt = OrNull<Pick<api.PromptEntry, 'key' | 'mode' | 'error' | 'by' | 'createdAt'>> & {
@@ -351,6 +360,8 @@ export interface Data {
 
   createSession(wanted: { agent: string; cwd: string }): Promise<Outcome<SessionRow>>
   reopenSession(sessionId: string): Promise<Outcome<SessionRow>>
+  /** End the agent of a session that does not respond; queued prompts run with a new one. */
+  endAgent(sessionId: string): Promise<Outcome<null>>
   startAgent(name: string): Promise<Outcome<AgentRow>>
   stopAgent(agentId: string): Promise<Outcome<null>>
   refreshKnownAgents(): Promise<Outcome<null>>

@@ -9,6 +9,7 @@ import { PermissionBatchCard } from '../ui/permission_batch'
 import { permissionGroups } from '../ui/permission_groups'
 import { Composer } from '../ui/composer'
 import { ConnectionPill, OfflineBanner } from '../ui/connection'
+import { Note } from '../ui/note'
 import { SessionDamage } from '../ui/damage'
 import { Message, Mismatch, Status, Turn } from '../ui/transcript_entries'
 import { clock, pathEnd, sentence } from '../ui/format'
@@ -16,8 +17,10 @@ import { ArrowDownIcon, BackIcon, ClockIcon, MoreIcon, Wheel } from '../ui/icons
 import { Banner, Empty, IconButton, Spinner } from '../ui/kit'
 import { markSeen } from '../ui/session_marks'
 import { isVeryWide, isWide } from '../ui/media_queries'
-import { PlanStrip } from '../ui/plan'
+import { backgroundWork } from '../ui/background_work'
+import { plansOf, PlanStrip } from '../ui/plan'
 import { isPermission, RequestCard, requestTitle } from '../ui/request_cards'
+import { ParentLink } from '../ui/parent_link'
 import { PromptQueue } from '../ui/prompt_queue'
 import { RouteLink } from '../ui/route_link'
 import { openAtSubject } from '../ui/seen'
@@ -78,13 +81,23 @@ function Opened({ view }: { view: SessionView }): JSX.Element {
         <Head view={view} onMore={() => setSheetOpen(true)} />
         <OfflineBanner />
         <SessionDamage damage={isFailed ? null : (view.row.value?.damage ?? null)} />
-        {isVeryWide.value ? null : <PlanStrip entries={view.state.value.plan?.entries ?? []} />}
+        {isVeryWide.value ? null : <PlanStrips view={view} />}
         <Body view={view} reading={reading} />
         {view.phase.value === 'gone' ? null : <Dock view={view} reading={reading} />}
       </div>
       {isVeryWide.value ? <SessionPanel view={view} /> : null}
       {isSheetOpen ? <SessionSheet view={view} onClose={() => setSheetOpen(false)} /> : null}
     </div>
+  )
+}
+
+function PlanStrips({ view }: { view: SessionView }): JSX.Element {
+  return (
+    <>
+      {plansOf(view.state.value).map((plan) => (
+        <PlanStrip key={plan.key} entries={plan.entries} />
+      ))}
+    </>
   )
 }
 
@@ -159,6 +172,7 @@ function Head({ view, onMore }: { view: SessionView; onMore: () => void }): JSX.
             {status === undefined ? '' : isWaiting ? 'needs you' : (STATUSES[status] ?? status)}
           </span>
           {row === null ? '' : ` · ${row.agent ?? 'agent'} · ${pathEnd(row.cwd)}`}
+          <ParentLink sessionId={view.sessionId} />
         </p>
       </div>
       <ConnectionPill />
@@ -268,6 +282,8 @@ function Transcript({ view, reading }: PartProps): JSX.Element {
           return <Status entry={entry} />
         case 'mismatch':
           return <Mismatch entry={entry} />
+        case 'note':
+          return <Note entry={entry} sessionId={view.sessionId} onWhole={onWhole} />
         default:
           return ignoreNewer(entry) ?? <></>
       }
@@ -324,6 +340,7 @@ function guess(line: Line): number {
       return 52
     case 'turn':
     case 'status':
+    case 'note':
       return 40
     case 'mismatch':
       return 96
@@ -349,6 +366,7 @@ function promptBefore(lines: readonly Line[], index: number): number | null {
 
 /** Shows that the agent works; in a space of its own, so that nothing moves when it appears. */
 function Working({ view }: { view: SessionView }): JSX.Element {
+  const background = backgroundWork(view.state.value).join(', ')
   const isWorking = view.state.value.connection.status === 'prompting'
   const isWaiting =
     view.state.value.pendingPermissionRequests.length > 0 ||
@@ -366,7 +384,12 @@ function Working({ view }: { view: SessionView }): JSX.Element {
           <span class="pulse" aria-hidden="true" />
           {isStopping ? 'Stopping' : isWaiting ? 'Waiting for your answer' : 'Working'}
         </>
-      ) : null}
+      ) : background === '' ? null : (
+        <>
+          <span class="pulse" aria-hidden="true" />
+          Working in the background: <Visible text={background} />
+        </>
+      )}
     </div>
   )
 }

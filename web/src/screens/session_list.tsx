@@ -186,6 +186,12 @@ export function titleOf(row: SessionRow): string {
   return row.title ?? `New session in ${baseName(row.cwd)}`
 }
 
+/** The title of the session that started a sub-agent. */
+export function parentTitle(row: SessionRow): string {
+  const parent = data.sessions.value.find((each) => each.sessionId === row.parentSessionId)
+  return parent === undefined ? (row.parentSessionId ?? '') : titleOf(parent)
+}
+
 export function SessionLine({ row }: { row: SessionRow }): JSX.Element {
   const isCurrent = route.value.name === 'session' && route.value.id === row.sessionId
   return (
@@ -206,6 +212,7 @@ export function SessionLine({ row }: { row: SessionRow }): JSX.Element {
             <Visible text={titleOf(row)} />
           </span>
           <span class="session-facts">
+            {row.parentSessionId === null ? '' : `sub-agent of ${parentTitle(row)} · `}
             {row.agent ?? 'agent'} · {pathEnd(row.cwd)}
           </span>
         </span>

@@ -3,7 +3,7 @@
 import type { JSX } from 'preact'
 import type { ContentBlock } from '../data/index.ts'
 import { stripAnsi } from './ansi'
-import { TerminalOutput } from './code'
+import { CodeBlock, TerminalOutput } from './code'
 import { baseName, bytes } from './format'
 import { FileIcon, GlobeIcon } from './icons'
 import { target, namesHost } from './safe_links'
@@ -44,7 +44,11 @@ export function Content({
     case 'resource':
       return (
         <>
-          <Resource address={block.resource?.uri ?? ''} name="" size={null} />
+          <Resource
+            address={block.resource?.uri ?? ''}
+            name=""
+            size={block.resource?.blob === undefined ? null : dataSize(block.resource.blob)}
+          />
           {block.resource?.text === undefined ? null : (
             <TerminalOutput
               text={block.resource.text}
@@ -53,8 +57,15 @@ export function Content({
           )}
         </>
       )
+    case 'audio':
+      return <Sound block={block} />
     default:
-      return <p class="note">[unsupported content: {block.type}]</p>
+      return (
+        <details class="raw">
+          <summary>Content of type {block.type}</summary>
+          <CodeBlock text={JSON.stringify(block, null, 2)} language="json" />
+        </details>
+      )
   }
 }
 
@@ -85,7 +96,12 @@ function Text({
 function Picture({ block }: { block: ContentBlock }): JSX.Element {
   const type = block.mimeType ?? ''
   if (!PICTURES.test(type) || block.data === undefined)
-    return <p class="note">[unsupported image: {type}]</p>
+    return (
+      <p class="note">
+        Image{type === '' ? '' : ` of type ${type}`}
+        {block.data === undefined ? '' : `, ${bytes(dataSize(block.data))}`}: cannot be shown
+      </p>
+    )
   return (
     <img
       class="picture"
@@ -93,6 +109,29 @@ function Picture({ block }: { block: ContentBlock }): JSX.Element {
       alt={block.uri == null ? 'Image' : baseName(block.uri)}
     />
   )
+}
+
+const SOUNDS = /^audio\/[\w.+-]+$/
+
+function Sound({ block }: { block: ContentBlock }): JSX.Element {
+  const type = block.mimeType ?? ''
+  const size = block.data === undefined ? '' : `, ${bytes(dataSize(block.data))}`
+  return (
+    <figure class="sound">
+      <figcaption class="note">
+        Audio{type === '' ? '' : ` of type ${type}`}
+        {size}
+      </figcaption>
+      {SOUNDS.test(type) && block.data !== undefined ? (
+        <audio controls preload="none" src={`data:${type};base64,${block.data}`} />
+      ) : null}
+    </figure>
+  )
+}
+
+/** The size of what a base64 text encodes. */
+function dataSize(data: string): number {
+  return Math.floor((data.length * 3) / 4) - (/=*$/.exec(data)?.[0].length ?? 0)
 }
 
 function Resource({

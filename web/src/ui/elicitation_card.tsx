@@ -5,6 +5,7 @@ import { useId, useState } from 'preact/hooks'
 import { data, type JsonObject, type Elicitation } from '../data/index.ts'
 import { useInert } from './press_guard'
 import { QuestionIcon } from './icons'
+import { ParentLink } from './parent_link'
 import { RouteLink } from './route_link'
 import { target } from './safe_links'
 import { fieldsOf, readAnswers, type Field } from './elicitation_form'
@@ -37,6 +38,7 @@ export function ElicitationCard({
           <RouteLink to={{ name: 'session', id: row.sessionId }}>
             <Visible text={row.title ?? row.cwd} />
           </RouteLink>
+          <ParentLink sessionId={row.sessionId} />
           <span class="muted"> · {row.agent ?? 'agent'}</span>
         </p>
       )}

@@ -9,6 +9,7 @@ import { ShieldIcon, WarningIcon } from './icons'
 import { Answers } from './permission_answers'
 import { agentWords, headline } from './permission_headline'
 import { Subject } from './permission_subject'
+import { ParentLink } from './parent_link'
 import { RouteLink } from './route_link'
 import { useSeen } from './seen'
 import { KindIcon } from './tool_call'
@@ -91,6 +92,7 @@ export function From({ item }: { item: PermissionRequest }): JSX.Element {
       <RouteLink to={{ name: 'session', id: item.sessionId }}>
         <Visible text={item.title ?? pathEnd(item.cwd)} />
       </RouteLink>
+      <ParentLink sessionId={item.sessionId} />
       <span class="muted">
         {' '}
         · {item.agent ?? 'agent'} · {pathEnd(item.cwd)}

@@ -11,11 +11,12 @@ import { shortPath } from './format'
 import { headline } from './permission_headline'
 import { changeOf } from './tool_call'
 import { Visible } from './visible_text'
+import { shownContent } from '../protocol/diffs.ts'
 
 /** Rendered again only when the request changes, not with each line that was read. */
 export const Subject = memo(function Subject({ item }: { item: PermissionRequest }): JSX.Element {
   const { command, unknown } = item.call
-  const changes = (item.toolCall.content ?? []).filter((part) => part?.type === 'diff')
+  const changes = shownContent(item.toolCall.content ?? []).filter((part) => part?.type === 'diff')
   const rest = otherInput(item, changes.length > 0)
   return (
     <div class="approval-what" tabIndex={0} role="group" aria-label="What it does">

@@ -2,8 +2,22 @@
 
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
-import type { PlanEntry } from '../data/index.ts'
+import type { PlanEntry, SessionState } from '../data/index.ts'
 import { CheckIcon, ChevronIcon } from './icons'
+
+/** A plan: a list of entries, or a text. */
+export type ShownPlan = { key: string; entries: readonly PlanEntry[]; text: string }
+
+/** The plans of a session that have content; most agents have one. */
+export function plansOf(state: SessionState): ShownPlan[] {
+  if (state.plans === undefined || state.plans.size === 0) {
+    const entries = state.plan?.entries ?? []
+    return entries.length === 0 ? [] : [{ key: 'plan', entries, text: '' }]
+  }
+  return [...state.plans]
+    .map(([key, plan]) => ({ key, entries: plan.entries ?? [], text: plan.content ?? plan.uri ?? '' }))
+    .filter((plan) => plan.entries.length > 0 || plan.text !== '')
+}
 
 export function PlanStrip({ entries }: { entries: readonly PlanEntry[] }): JSX.Element | null {
   const [isOpen, setOpen] = useState(false)
@@ -47,7 +61,9 @@ export function PlanList({ entries }: { entries: readonly PlanEntry[] }): JSX.El
                 ? ', done'
                 : entry.status === 'in_progress'
                   ? ', in progress'
-                  : ''}
+                  : (entry.status as string) === 'cancelled'
+                    ? ', cancelled'
+                    : ''}
             </span>
           </span>
         </li>

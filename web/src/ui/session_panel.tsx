@@ -11,7 +11,9 @@ import { PinIcon } from './icons'
 import { showToast, Sheet } from './kit'
 import { isPinned, setPinned } from './session_marks'
 import { optionsOf, OptionPicker } from './session_options'
-import { PlanList } from './plan'
+import { backgroundWork } from './background_work'
+import { Markdown } from './markdown'
+import { PlanList, plansOf } from './plan'
 import { go } from './router'
 import { changeOf } from './tool_call'
 import { Visible } from './visible_text'
@@ -52,6 +54,7 @@ function Facts({ view }: { view: SessionView }): JSX.Element {
   const state = view.state.value
   const row = view.row.value
   const options = optionsOf(view)
+  const background = backgroundWork(state)
   const files = changedFiles(view)
   const open = async (file: ChangedFile): Promise<void> => {
     const whole = await wholeFile(view, file)
@@ -60,9 +63,20 @@ function Facts({ view }: { view: SessionView }): JSX.Element {
   }
   return (
     <div class="facts">
-      {state.plan === null || state.plan.entries.length === 0 ? null : (
-        <Part title="Plan">
-          <PlanList entries={state.plan.entries} />
+      {plansOf(state).map((plan) => (
+        <Part key={plan.key} title="Plan">
+          {plan.text === '' ? <PlanList entries={plan.entries} /> : <Markdown text={plan.text} />}
+        </Part>
+      ))}
+      {background.length === 0 ? null : (
+        <Part title="In the background">
+          <ul class="background">
+            {background.map((each) => (
+              <li key={each}>
+                <Visible text={each} />
+              </li>
+            ))}
+          </ul>
         </Part>
       )}
       <Usage view={view} />

@@ -253,6 +253,12 @@ export function changeOf(part: ToolCallContent): {
   return { path: part.path ?? '', oldText: part.oldText ?? null, newText: part.newText ?? '' }
 }
 
+/** The agent's name of the tool, if it gives one that the title does not show. */
+function toolName(entry: ToolEntry): string | null {
+  const name = entry.call.extensions?.['name']
+  return typeof name === 'string' && name !== '' && name !== entry.call.title ? name : null
+}
+
 function ToolBody({ entry, folder, onWhole }: CardProps): JSX.Element {
   const { call } = entry
   const isBare = call.content.length === 0 && entry.terminals.length === 0
@@ -260,8 +266,14 @@ function ToolBody({ entry, folder, onWhole }: CardProps): JSX.Element {
   useEffect(() => {
     if (hasCutDiff) onWhole(entry.seq)
   }, [hasCutDiff, entry.seq])
+  const name = toolName(entry)
   return (
     <div class="tool-body">
+      {name === null ? null : (
+        <p class="note">
+          Tool <code>{name}</code>
+        </p>
+      )}
       {call.locations.length > 0 && !call.content.some((part) => part.type === 'diff') ? (
         <ul class="tool-places">
           {call.locations.map((place, index) => (
@@ -317,10 +329,45 @@ function ToolPart({
   if (part.type === 'terminal') {
     const terminal = entry.terminals.find((each) => each.terminalId === part.terminalId)
     if (terminal === undefined) return null
-    return <TerminalOutput text={terminal.output} truncated={terminal.truncated} />
+    return <TerminalPart terminal={terminal} entry={entry} folder={folder} />
   }
   if (part.content === undefined) return null
   return <Content block={part.content} isOutput language={readLanguage(entry)} />
+}
+
+/** A terminal: what it ran and where, if that is known and not in the title, its output and end. */
+function TerminalPart({
+  terminal,
+  entry,
+  folder,
+}: {
+  terminal: ToolEntry['terminals'][number]
+  entry: ToolEntry
+  folder: string
+}): JSX.Element {
+  const { command, cwd, exit } = terminal
+  const isNamed = command === undefined || command === commandOf(entry)
+  const ended = exit?.signal == null ? exit?.exitCode : exit.signal
+  return (
+    <>
+      {isNamed ? null : (
+        <code class="tool-command">
+          <Visible text={command} />
+        </code>
+      )}
+      {cwd === undefined || cwd === folder ? null : (
+        <p class="note">
+          in <Visible text={shortPath(cwd, folder)} />
+        </p>
+      )}
+      <TerminalOutput text={terminal.output} truncated={terminal.truncated} />
+      {ended == null || ended === 0 ? null : (
+        <p class="note">
+          {typeof ended === 'number' ? `Exit code ${ended}` : `Ended by ${ended}`}
+        </p>
+      )}
+    </>
+  )
 }
 
 /** Files that were read are highlighted by their name; program output has its own colours. */

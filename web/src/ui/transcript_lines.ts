@@ -90,6 +90,7 @@ export class TranscriptLines {
       case 'turn':
       case 'status':
       case 'mismatch':
+      case 'note':
         return line
       default:
         return ignoreNewer(entry) ?? line

@@ -80,10 +80,19 @@ class Files:
             raise ToolFailed(f"the client did not hand over {path}: {error}") from error
 
     async def read_if_present(self, path: str) -> str | None:
+        """Return the text of a file; None if it does not exist.
+
+        Few clients use ACP's error for a missing file: a handler that throws sends any error. So
+        any error means that, if the file does not exist on this machine either.
+        """
         try:
             return await self.read(path)
         except FileMissing:
             return None
+        except ToolFailed:
+            if await to_thread.run_sync(self._is_missing, path):
+                return None
+            raise
 
     async def write(self, path: str, text: str) -> None:
         """Create or replace a file; creates missing folders."""
@@ -109,6 +118,18 @@ class Files:
         # Suppressed: a file that is missing, or a folder.
         with suppress(OSError), locate_by_openat2(path, self.roots, self.hidden):
             pass
+
+    def _is_missing(self, path: str) -> bool:
+        """Return whether a path beneath the roots does not exist on this machine."""
+        if not any(Path(root).is_dir() for root in self.roots):
+            return False  # the client's files are on another machine
+        try:
+            with locate_by_openat2(path, self.roots, self.hidden) as located:
+                return located.status is None
+        except FileNotFoundError:
+            return True  # its folder does not exist either
+        except (OSError, RpcError, ValueError):
+            return False
 
     def _make_folders(self, path: str) -> None:
         missing: list[str] = []

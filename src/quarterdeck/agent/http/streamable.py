@@ -14,6 +14,7 @@ knows nothing of a version of ACP but that `params.sessionId` names a session, a
 
 *Order.* Two streams have no common order, so the answer to `session/load` is held back until a
 reader of the session's stream was sent everything before it. Without a reader it is sent at once.
+Even then it can be read first, so a comment before it names the event that it follows.
 
 *Back-pressure.* When half of what may be kept was not sent, senders wait for a reader for up to
 PATIENCE_SECONDS; after that they no longer wait until a reader takes something, and `outgoing`
@@ -51,6 +52,8 @@ PATIENCE_SECONDS: Final = 5.0
 MOST_ROUTES: Final = 10_000
 """Requests whose stream is remembered; a peer that answers none of them fills no memory."""
 LOAD: Final = "session/load"
+AFTER: Final = b": after "
+"""Begins the line before an answer that names the event of a session that it follows."""
 INITIALIZE: Final = "initialize"
 
 
@@ -318,7 +321,9 @@ class StreamableTransport:
         for each in held:
             is_due = each.stream.reader is None or each.stream.written >= each.number
             if is_due or is_end or each.stream.is_lost:
-                self.streams.put(CONNECTION, each.answer)
+                # A comment, which other clients ignore: two streams have no common order.
+                after = each.stream.event_id(each.number)
+                self.streams.put(CONNECTION, b"%b%b\n%b" % (AFTER, after, each.answer))
             else:
                 self._held.append(each)
 

@@ -43,6 +43,7 @@ from quarterdeck.agent.http.outgoing import (
 )
 from quarterdeck.agent.http.posted import JSON, BodyReader, headers_of, media_type, respond
 from quarterdeck.agent.http.streamable import (
+    AFTER,
     INITIALIZE,
     InitialAnswer,
     RequestConflict,
@@ -461,6 +462,14 @@ async def stream_messages(
         connection.reader_left()
 
 
+def _event(event_id: bytes, message: bytes) -> bytes:
+    comment = b""
+    if message.startswith(AFTER):
+        comment, _, message = message.partition(b"\n")
+        comment += b"\n"
+    return b"%bid: %b\ndata: %b\n\n" % (comment, event_id, message)
+
+
 async def _send_next(
     connection: StreamableConnection, stream: OutgoingStream, events: EventStream
 ) -> bool:
@@ -470,10 +479,7 @@ async def _send_next(
     if taken:
         transport.reader_took()
         await events.send(
-            b"".join(
-                b"id: %b\ndata: %b\n\n" % (stream.event_id(number), message)
-                for number, message in taken
-            )
+            b"".join(_event(stream.event_id(number), message) for number, message in taken)
         )
         stream.written = taken[-1][0]
         transport.reader_wrote()

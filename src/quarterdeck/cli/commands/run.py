@@ -33,6 +33,7 @@ def parser() -> Parser:
             ("quarterdeck run 'hello' -- my-agent --acp", "any program that speaks ACP"),
             ("quarterdeck run https://desk.example/acp 'hello'", "an agent at a URL"),
             ("quarterdeck run --session 3f 'now add a test'", "continue a session"),
+            ("quarterdeck run claude --model opus 'fix the tests'", "choose a model"),
         ),
         _NOTES,
     )
@@ -50,8 +51,7 @@ def parser() -> Parser:
     parser.add_argument(
         "--cwd", type=Path, metavar="DIR", help="working directory (default: the current one)"
     )
-    parser.add_argument("--mode", metavar="ID", help="agent mode to use")
-    parser.add_argument("--session", metavar="ID", help=f"continue this session: {SESSION}")
+    _add_settings(parser)
     parser.add_argument(
         "--yes", action="store_true", help="allow every permission request, once each"
     )
@@ -63,6 +63,19 @@ def parser() -> Parser:
     add_home(parser)
     add_json(parser, "one event per line, then the result")
     return parser
+
+
+def _add_settings(parser: Parser) -> None:
+    parser.add_argument("--session", metavar="ID", help=f"continue this session: {SESSION}")
+    parser.add_argument("--mode", metavar="ID", help="agent mode to use")
+    parser.add_argument("--model", metavar="ID", help="model to use, if the agent offers a choice")
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="ID=VALUE",
+        help="set an option of the agent; can be repeated",
+    )
 
 
 def load() -> Callable[[Namespace], int]:

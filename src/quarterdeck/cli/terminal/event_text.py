@@ -42,6 +42,8 @@ from quarterdeck.protocol import (
     any_event,
     to_json,
 )
+from quarterdeck.protocol.diffs import shown_content
+from quarterdeck.views.block_words import block_words
 from quarterdeck.views.line_diff import unified_lines
 from quarterdeck.views.text import plain
 
@@ -106,17 +108,18 @@ def body(event: Event, marks: Marks, cwd: str) -> list[Line]:
         case PlanEvent():
             return [_plan_line(entry, marks) for entry in _tables(payload.get("entries"))]
         case ToolCallEvent() | ToolCallUpdateEvent():
-            return _content_lines(payload, cwd)
+            return content_lines(payload, cwd)
         case ToolCallContentChunkEvent():
-            return _content_lines({"content": [payload.get("content")]}, cwd)
+            return content_lines({"content": [payload.get("content")]}, cwd)
         case PlanUpdateEvent():
             return _plan_update_lines(payload, marks)
         case MessageUpdateEvent():
-            texts = (_block_text(block) for block in payload.get("content") or [])
+            blocks = payload.get("content")
+            texts = map(_block_text, blocks if isinstance(blocks, list) else [])
             return [Line(line) for line in "".join(texts).splitlines()]
         case PermissionRequestCreatedEvent():
             call = payload.get("toolCall")
-            return _content_lines(call if isinstance(call, Mapping) else {}, cwd)
+            return content_lines(call if isinstance(call, Mapping) else {}, cwd)
         case ApprovalMismatchEvent():
             return mismatch_lines(payload)
         case SessionEvent() | HostEvent() | UnknownEvent():
@@ -174,7 +177,7 @@ def final_lines(state: SessionState, marks: Marks) -> list[tuple[str, list[str]]
         ("tool calls", [_call_line(call, marks) for call in facts["toolCalls"].values()]),
         ("plan", [_plan_line(each, marks).text for each in _tables(plan.get("entries"))]),
         ("permissions", list(_permission_lines(facts))),
-        ("usage", [_usage(usage)] if usage else []),
+        ("usage", [usage_words(usage)] if usage else []),
         ("stopped", [_stopped(facts)] if state.last_stop_reason else []),
     ]
     return [(title, [plain(line) for line in lines]) for title, lines in rows if lines]
@@ -193,14 +196,16 @@ def _plan_update_lines(payload: Mapping[str, Any], marks: Marks) -> list[Line]:
     return [Line(line) for line in plain(words).splitlines()]
 
 
-def _content_lines(call: Mapping[str, Any], cwd: str) -> list[Line]:
+def content_lines(call: Mapping[str, Any], cwd: str) -> list[Line]:
+    """Return the content of a tool call as lines."""
     lines: list[Line] = []
-    for part in _tables(call.get("content")):
+    content = call.get("content")
+    for part in _tables(shown_content(content) if isinstance(content, list | tuple) else ()):
         match part:
             case {"type": "diff", "newText": str(new)}:
                 lines += _diff_lines(part, new, cwd)
-            case {"type": "content", "content": {"type": "text", "text": str(text)}}:
-                lines += _output_lines(text)
+            case {"type": "content", "content": block}:
+                lines += text_lines(block_words(block), mark="| ")
             case {"type": "terminal", "terminalId": terminal_id}:
                 lines.append(Line(f"terminal {plain(terminal_id)}", "dim"))
             case _:
@@ -208,13 +213,14 @@ def _content_lines(call: Mapping[str, Any], cwd: str) -> list[Line]:
     return lines
 
 
-def _output_lines(text: str) -> list[Line]:
+def text_lines(text: str, mark: str = "") -> list[Line]:
+    """Return the first lines of a text, each after a mark; the others are counted."""
     lines = plain(text).splitlines()
-    shown = [Line(f"| {line}", "dim") for line in lines[:_SHOWN_LINES]]
+    shown = [Line(f"{mark}{line}", "dim") for line in lines[:_SHOWN_LINES]]
     hidden = len(lines) - _SHOWN_LINES
     if hidden <= 0:
         return shown
-    return [*shown, Line(f"| and {hidden} more {'line' if hidden == 1 else 'lines'}", "dim")]
+    return [*shown, Line(f"{mark}and {hidden} more {'line' if hidden == 1 else 'lines'}", "dim")]
 
 
 def _diff_lines(part: Mapping[str, Any], new: str, cwd: str) -> list[Line]:
@@ -251,14 +257,8 @@ def _message_line(message: Mapping[str, Any]) -> str:
 
 
 def _block_text(block: object) -> str:
-    """Return the text of a block, a placeholder for other content."""
-    match block:
-        case {"type": "text", **rest}:
-            return plain(rest.get("text", ""))
-        case {"type": kind}:
-            return f"[{plain(kind)}]"
-        case _:
-            return "[unreadable]"
+    """Return a block as text: of what is not text, what it is."""
+    return plain(block_words(block))
 
 
 def _call_line(call: Mapping[str, Any], marks: Marks) -> str:
@@ -275,24 +275,32 @@ def _permission_lines(state: Mapping[str, Any]) -> Iterator[str]:
         yield f"{resolved['requestId']} {resolved['status']}" + (f": {chosen}" if chosen else "")
 
 
-def _usage(usage: Mapping[str, Any]) -> str:
+def usage_words(usage: Mapping[str, Any]) -> str:
+    """Return how full the context is, and what the session cost so far."""
     words = f"{_number(usage.get('used'))} of {_number(usage.get('size'))} tokens"
     cost = _table(usage.get("cost"))
     return f"{words}, {cost.get('amount')} {cost.get('currency')}" if cost else words
 
 
 def _stopped(state: Mapping[str, Any]) -> str:
-    words = f"{state['lastStopReason']}{_turn_usage(state['lastTurnUsage'])}"
+    words = _with_usage(state["lastStopReason"], state["lastTurnUsage"])
     error = _table(state["lastPromptError"])
     return f"error {error.get('code')}: {error.get('message')}" if error else words
 
 
-def _turn_usage(value: object) -> str:
+def turn_usage(value: object) -> str:
+    """Return the tokens of a turn; empty if they are not known."""
     usage = _table(value)
+    if "inputTokens" not in usage and "totalTokens" in usage:
+        return f"{_number(usage['totalTokens'])} tokens"
     if not usage:
         return ""
     used, written = _number(usage.get("inputTokens")), _number(usage.get("outputTokens"))
-    return f", {used} tokens in, {written} out"
+    return f"{used} tokens in, {written} out"
+
+
+def _with_usage(words: object, usage: object) -> str:
+    return ", ".join(filter(None, (str(words), turn_usage(usage))))
 
 
 def _number(value: object) -> str:
@@ -370,7 +378,7 @@ def _describe_other(event: _SettingsEvent | _OtherEvent | _WorkEvent) -> str:
         case ApprovalMismatchEvent():
             return f"{payload.get('requestId')}: the agent did something else than what was shown"
         case UsageUpdateEvent():
-            return _usage(payload)
+            return usage_words(payload)
         case (
             UserMessageChunkEvent()
             | AgentMessageChunkEvent()
@@ -389,7 +397,9 @@ def _describe_work(event: _WorkEvent) -> str:
     payload: Any = event.payload
     match event:
         case ForegroundEvent():
-            return str(payload.get("state"))
+            background = payload.get("background")
+            count = len(background) if isinstance(background, list) else 0
+            return f"{payload.get('state')}" + (f", {count} in the background" if count else "")
         case PlanUpdateEvent() if payload.get("type") == "items":
             return _describe_plan(payload)
         case PlanUpdateEvent() | PlanRemovedEvent():
@@ -444,7 +454,7 @@ def _describe_finished(payload: Mapping[str, Any]) -> str:
     error = payload.get("error")
     if isinstance(error, Mapping):
         return f"error {error.get('code')}: {error.get('message')}"
-    return f"{payload.get('stopReason')}{_turn_usage(payload.get('usage'))}"
+    return _with_usage(payload.get("stopReason"), payload.get("usage"))
 
 
 def choices(options: Sequence[Mapping[str, Any]]) -> str:

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, assert_never
 import msgspec
 
 from quarterdeck.protocol import Event, SessionSnapshotWire
+from quarterdeck.views.block_words import block_words
 from quarterdeck.views.context import ContextEvent, ContextProjector
 from quarterdeck.views.packets import Packet, PacketProjector, packet_type
 from quarterdeck.views.text import plain
@@ -103,7 +104,10 @@ def _compact(value: object) -> str:
 def event_rows(events: Iterable[Event]) -> Iterator[LogRow]:
     """Return the events of a log as they are."""
     for event in events:
-        yield LogRow(event.seq, _clock(event.ts), event.type, _compact(event.payload))
+        words = _compact(event.payload)
+        if event.extensions:
+            words += f" {_compact(event.extensions)}"
+        yield LogRow(event.seq, _clock(event.ts), event.type, words)
 
 
 def _clock(ts: float) -> str:
@@ -149,7 +153,7 @@ def _packet_text(kind: str, packet: Json) -> tuple[str, tuple[str, ...]]:
         entries = packet.get("entries") or ()
         return "", tuple(f"{each.get('status')}: {each.get('content')}" for each in entries)
     if isinstance(content, Mapping):
-        return str(content.get("text") or f"[{content.get('type')}]"), ()
+        return _block(content), ()
     hidden = ("type", "sessionUpdate", "timestamp", "_meta")
     return _compact({key: value for key, value in packet.items() if key not in hidden}), ()
 
@@ -161,7 +165,7 @@ def _item(item: Json) -> str:
         size = len(after.splitlines())
         return f"{verb} {item.get('path')} ({size} lines)"
     block = item.get("content")
-    return str(block.get("text", "")) if isinstance(block, Mapping) else _compact(item)
+    return _block(block) if isinstance(block, Mapping) else _compact(item)
 
 
 # ---- context events ----------------------------------------------------------------------------
@@ -187,8 +191,11 @@ def _json_text(event: Json) -> _RowText:
 
 
 def _message_text(event: Json) -> _RowText:
-    blocks = [block.get("text") or f"[{block['type']}]" for block in event["content"]]
-    return f"{event['role']}: {''.join(blocks)}", ()
+    return f"{event['role']}: {''.join(map(_block, event['content']))}", ()
+
+
+def _block(block: Json) -> str:
+    return str(block.get("text") or block_words(block))
 
 
 def _permission_text(event: Json) -> _RowText:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from quarterdeck.cli.terminal.event_text import Line
+from quarterdeck.protocol.diffs import shown_content
 from quarterdeck.views.line_diff import tally_of, unified_lines
 from quarterdeck.views.text import visible, wrapped
 
@@ -98,7 +99,7 @@ def _lines(call: Mapping[str, Any]) -> Iterator[Line]:
     command = _command(given)
     if command is not None:
         yield Line(f"{_INDENT}command: {command}", "strong")
-    contents = [line for part in _tables(call.get("content")) for line in _content(part)]
+    contents = [line for part in _tables(_shown(call)) for line in _content(part)]
     yield from contents
     rest = _rest(given, has_command=command is not None, has_content=bool(contents))
     if rest is not None:
@@ -146,6 +147,11 @@ def _rest(given: Any, *, has_command: bool, has_content: bool) -> str | None:
             return None
         given = rest
     return json.dumps(given, ensure_ascii=False, indent=2)
+
+
+def _shown(call: Mapping[str, Any]) -> Any:
+    content = call.get("content")
+    return shown_content(content) if isinstance(content, list) else content
 
 
 def _content(part: Mapping[str, Any]) -> Iterator[Line]:

@@ -11,15 +11,26 @@ from quarterdeck.cli.terminal.event_text import (
     Line,
     body,
     chunk_text,
+    content_lines,
     is_repetition,
     mismatch_lines,
     summary,
+)
+from quarterdeck.cli.terminal.note_lines import (
+    NoteLines,
+    SettingLines,
+    background_words,
+    exit_line,
+    is_note,
+    terminal_lines,
+    turn_facts,
 )
 from quarterdeck.cli.terminal.permission_prompt import KEYS, permission_prompt
 from quarterdeck.cli.terminal.screen import OutputGuard, Screen, print_note
 from quarterdeck.errors import RpcError
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import (
+    ELICITATION_UPDATED,
     AgentMessageChunkEvent,
     AgentThoughtChunkEvent,
     ApprovalMismatchEvent,
@@ -37,6 +48,7 @@ from quarterdeck.protocol import (
     PlanUpdateEvent,
     PromptFinishedEvent,
     SessionConfigInitEvent,
+    SessionEvent,
     SessionInfoUpdateEvent,
     SessionResetEvent,
     SessionState,
@@ -54,12 +66,17 @@ from quarterdeck.protocol import (
     encode_event,
     is_session_status,
 )
-from quarterdeck.protocol.tool_calls import FINAL_STATUSES
+from quarterdeck.protocol.tool_calls import is_final_status
 from quarterdeck.views.text import cells, one_line, plain, shortened, wrapped
 
 _INDENT: Final = "    "
 _WRITTEN_LINES: Final = 12  # of a terminal: the last ones
-_STATUS_STYLES: Final = {"failed": "bad", "completed": "good", "cancelled": "warn"}
+_STATUS_STYLES: Final = {
+    "failed": "bad",
+    "completed": "good",
+    "cancelled": "warn",
+    "paused": "warn",
+}
 _QUIET_STOPS: Final = ("end_turn",)
 
 
@@ -151,8 +168,15 @@ class JsonPrinter:
 class TextPrinter:
     """Text flows as it arrives; thoughts are dim; a tool call is a line when it starts and ends."""
 
-    def __init__(self, screen: Screen, *, cwd: str = "", shows_requests: bool = True) -> None:
-        """Leave out requests if a `TerminalResponder` shows them."""
+    def __init__(
+        self,
+        screen: Screen,
+        *,
+        cwd: str = "",
+        shows_requests: bool = True,
+        shows_all: bool = False,
+    ) -> None:
+        """Leave out requests if a `TerminalResponder` shows them; show all settings if asked to."""
         self._screen = screen
         self._shows_requests = shows_requests
         self._cwd = cwd
@@ -162,8 +186,12 @@ class TextPrinter:
         self._blank_lines = 1  # at the end of what is written so far
         self._printed: dict[str, tuple[Any, list[Line]]] = {}
         self._options: dict[str, list[Any]] = {}  # of the pending requests
+        self._notes = NoteLines()
+        self._settings = SettingLines(shows_all=shows_all)
+        self._work = ""  # in the background, as printed last
 
     def event(self, event: Event, state: SessionState) -> None:
+        self._lines([] if is_note(event) else self._notes.rest())
         text = chunk_text(event)
         if text is not None:
             self._flow(event, text)
@@ -177,32 +205,75 @@ class TextPrinter:
             case MessageUpdateEvent() | PlanUpdateEvent() | ToolCallContentChunkEvent():
                 self._changed(known, state)
             case PromptFinishedEvent():
-                self._finished(event.payload)
+                self._finished(event.payload, state)
             case PermissionRequestCreatedEvent() | PermissionRequestResolvedEvent():
                 self._request(known)
             case SessionStatusChangeEvent() | SessionResetEvent() | ApprovalMismatchEvent():
-                self._notice(known)
+                self._lifecycle(known)
+            case SessionEvent() | HostEvent() | UnknownEvent():
+                self._quiet(known, state)
+            case _:
+                assert_never(known)
+
+    def _quiet(
+        self,
+        event: UserMessageChunkEvent
+        | AgentMessageChunkEvent
+        | AgentThoughtChunkEvent
+        | AvailableCommandsUpdateEvent
+        | CurrentModeUpdateEvent
+        | SessionConfigInitEvent
+        | ConfigOptionsUpdateEvent
+        | SessionInfoUpdateEvent
+        | UsageUpdateEvent
+        | TerminalOutputEvent
+        | TerminalUpdateEvent
+        | ForegroundEvent
+        | PlanRemovedEvent
+        | UnrecognizedUpdateEvent
+        | UnknownEvent
+        | HostEvent,
+        state: SessionState,
+    ) -> None:
+        """Print what is worth a quiet line, or nothing: chunks, outputs and usage have places."""
+        match event:
             case (
-                UserMessageChunkEvent()
-                | AgentMessageChunkEvent()
-                | AgentThoughtChunkEvent()
-                | AvailableCommandsUpdateEvent()
+                AvailableCommandsUpdateEvent()
                 | CurrentModeUpdateEvent()
                 | SessionConfigInitEvent()
                 | ConfigOptionsUpdateEvent()
                 | SessionInfoUpdateEvent()
-                | UsageUpdateEvent()
-                | TerminalOutputEvent()
-                | UnrecognizedUpdateEvent()
-                | TerminalUpdateEvent()
-                | ForegroundEvent()
-                | PlanRemovedEvent()
-                | HostEvent()
-                | UnknownEvent()
             ):
-                pass  # chunks are printed above; `show --as events` prints all others
+                self._lines(self._settings.take(event, state))
+            case UnrecognizedUpdateEvent() | UnknownEvent():
+                self._noted(event)
+            case ForegroundEvent():
+                self._background(state)
+            case PlanRemovedEvent():
+                self._lines([Line(f"plan {one_line(event.payload.get('planId'))} removed", "dim")])
             case _:
-                assert_never(known)
+                pass
+
+    def _background(self, state: SessionState) -> None:
+        """Print what runs in the background, when it changes."""
+        work, self._work = background_words(state), self._work
+        if work != self._work:
+            words = f"working in the background: {work}" if work else "background work has ended"
+            self._lines([Line(words, "dim")])
+        self._work = work
+
+    def _noted(self, event: UnrecognizedUpdateEvent | UnknownEvent) -> None:
+        payload: Any = event.payload
+        is_question = payload.get("sessionUpdate") == ELICITATION_UPDATED
+        if is_question and payload.get("status") == "pending" and not self._shows_requests:
+            return  # a `TerminalResponder` shows it
+        self._lines(self._notes.take(event))
+
+    def _lines(self, lines: Sequence[Line]) -> None:
+        if lines:
+            self._paragraph()
+        for line in lines:
+            self._line(line.text, line.style)
 
     def note(self, text: str) -> None:
         self.end()
@@ -270,17 +341,21 @@ class TextPrinter:
         call = state.tool_calls.get(call_id)
         status = None if call is None else call.status
         lines = [line for line in body(event, self._marks, self._cwd) if not _is_terminal(line)]
-        if call is not None and status in FINAL_STATUSES:
-            lines += _written(call.content, state)
         is_known = call_id in self._printed
         printed_status, printed_lines = self._printed.get(call_id, (None, []))
+        if call is not None and is_final_status(status):
+            if not lines and not printed_lines:  # output that came beside the content
+                lines = [
+                    line
+                    for line in content_lines({"content": list(call.content)}, self._cwd)
+                    if not _is_terminal(line)
+                ]
+            lines += _written(call.content, state)
         if is_known and status == printed_status and lines in ([], printed_lines):
             return
         self._printed[call_id] = (status, lines or printed_lines)
         self._paragraph()
-        style = {"failed": "bad", "completed": "good", "cancelled": "warn"}.get(
-            str(status), "strong"
-        )
+        style = _STATUS_STYLES.get(str(status), "strong")
         self._line(summary(event, state, self._marks), style)
         if lines != printed_lines:
             self._body(lines)
@@ -316,7 +391,7 @@ class TextPrinter:
             room = self._screen.width - len(_INDENT)
             self._line(_INDENT + shortened(line.text, room), line.style)
 
-    def _finished(self, payload: Mapping[str, Any]) -> None:
+    def _finished(self, payload: Mapping[str, Any], state: SessionState) -> None:
         error = payload.get("error")
         if isinstance(error, Mapping):
             self._paragraph()
@@ -325,6 +400,9 @@ class TextPrinter:
         elif payload.get("stopReason") not in _QUIET_STOPS:
             self._paragraph()
             self._line(f"the turn ended: {one_line(payload.get('stopReason'))}", "warn")
+        used = turn_facts(payload, state)
+        if used:
+            self._lines([Line(used, "dim")])
         self.end()
 
     def _request(
@@ -351,7 +429,7 @@ class TextPrinter:
         self._paragraph()
         self._line(f"-> {_outcome(payload, options)}", "dim")
 
-    def _notice(
+    def _lifecycle(
         self, event: SessionStatusChangeEvent | SessionResetEvent | ApprovalMismatchEvent
     ) -> None:
         match event:
@@ -424,9 +502,12 @@ def _written(content: Sequence[Any], state: SessionState) -> list[Line]:
         terminal_id = part.get("terminalId") if isinstance(part, Mapping) else None
         terminal = state.terminals.get(str(terminal_id))
         if terminal is not None:
+            lines += terminal_lines(terminal)
             written = plain(terminal.output).splitlines()
             hidden = len(written) - _WRITTEN_LINES
             if hidden > 0:
                 lines.append(Line(f"| ... {hidden} lines before", "dim"))
             lines += (Line(f"| {line}", "dim") for line in written[-_WRITTEN_LINES:])
+            ended = exit_line(terminal)
+            lines += [] if ended is None else [ended]
     return lines

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from quarterdeck.errors import AcpError
 from quarterdeck.host.agent_process import AgentProcess
-from quarterdeck.host.checks import check_session_id
+from quarterdeck.host.checks import check_session_id, unsupported
 from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.log.repair import mark
 from quarterdeck.host.sessions.registry import SessionRegistry
@@ -59,6 +59,10 @@ class ChildSessions:
         own = [each for each in self._sessions.known.values() if each.parent_id == session.id]
         return [found for child in own for found in (*self.of(child), child)]
 
+    def open_in(self, session: HostSession) -> list[HostSession]:
+        """Return those that have not ended."""
+        return [each for each in self.of(session) if each.is_live]
+
     def _open(
         self, agent: AgentProcess, parent: HostSession, child_id: str, update: dict[str, Any]
     ) -> HostSession | None:
@@ -70,7 +74,7 @@ class ChildSessions:
         root, depth = parent, 1
         while root.parent_id is not None and (above := self._sessions.find(root.parent_id)):
             root, depth = above, depth + 1
-        open_children = [each for each in self.of(root) if each.is_live]
+        open_children = self.open_in(root)
         if child_id in self._sessions.tombstones:
             return None
         if depth > DEPTH or len(open_children) >= CHILDREN:
@@ -121,3 +125,21 @@ def _folders(parent: HostSession, update: dict[str, Any]) -> SessionFolders:
     cwd = update.get("cwd")
     folders = parent.folders
     return replace(folders, cwd=cwd) if isinstance(cwd, str) and cwd.startswith("/") else folders
+
+
+def refuse_sub_agent(session: HostSession, action: str) -> None:
+    """Refuse what only the agent itself may do with its sub-agents.
+
+    Raises:
+        AcpError: `acpjs/capability-unsupported`.
+    """
+    if session.parent_id is not None:
+        raise unsupported(
+            f"session {session.id} is a sub-agent, so no client can {action};"
+            f" use its parent, {session.parent_id}"
+        )
+
+
+def agent_to_tell(session: HostSession) -> str | None:
+    """Return the agent that has to close a session; a sub-agent is ended here alone."""
+    return None if session.parent_id is not None else session.agent_id

@@ -42,6 +42,27 @@ def is_acp2(answer: Mapping[str, Any]) -> bool:
     return is_newest and isinstance(answer.get("info"), dict) and "agentCapabilities" not in answer
 
 
+def disagreement(answer: Mapping[str, Any], protocol: Protocol | None, asked: int) -> str | None:
+    """Return why an agent's answer agrees on no version; None if it does.
+
+    `protocol` is what its definition says, `asked` the version in `initialize`.
+    """
+    spoken, is_second = answer.get("protocolVersion"), is_acp2(answer)
+    if asked != PROTOCOL_VERSION and is_second:
+        return None
+    if protocol == NEWEST:
+        return f"its definition asks for protocol version 2, and it speaks {spoken!r}"
+    # Some agents answer with any version that they are asked for, in the shape of the first.
+    if spoken == PROTOCOL_VERSION or (spoken == asked and not is_second):
+        return None
+    return f"it speaks protocol version {spoken!r} and we speak {PROTOCOL_VERSION}"
+
+
+def falls_back(error: Exception, protocol: Protocol | None, asked: int) -> bool:
+    """Return whether to start an agent again with version 1, which it offers instead."""
+    return protocol == "auto" and asked != PROTOCOL_VERSION and offers_version_1(error)
+
+
 def offers_version_1(error: Any) -> bool:
     """Return whether a refused `initialize` may be repeated, by a new process, with version 1."""
     data = getattr(error, "data", None)

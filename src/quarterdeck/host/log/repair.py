@@ -37,6 +37,7 @@ from quarterdeck.protocol.tool_calls import (
     documented_chunk,
     documented_update,
     extended,
+    is_final_status,
     is_open,
     is_regular,
     is_turn_boundary,
@@ -82,7 +83,7 @@ class _Call:
         self._first, self._turn = first, turn
         self._folded: tuple[ToolCallState, ToolCallFacts] | None = None
         self._more: dict[str, Any] = {}
-        self.is_final = first.get("status") in FINAL_STATUSES
+        self.is_final = is_final_status(first.get("status"))
         self.size = 0
         """The bytes of its largest event, if that is large: later fields replace earlier ones."""
 

@@ -29,6 +29,7 @@ from typing import Any, Final, NamedTuple
 
 from quarterdeck.policy import Call, is_text_key, joined_words, read_call, relative_path
 from quarterdeck.protocol import ApprovalDifference, ToolCallFacts
+from quarterdeck.protocol.diffs import shown_content
 from quarterdeck.protocol.tool_calls import FINAL_STATUSES
 
 MOST_CALLS: Final = 200  # per session; then the oldest is dropped
@@ -218,7 +219,7 @@ class ApprovedCalls:
         return [_difference("rawInput", [str(before_input)], [str(given)])] if is_told else []
 
     def _diff_differences(self, shown: Call, content: Any) -> list[ApprovalDifference]:
-        for each in content if isinstance(content, list) else ():
+        for each in shown_content(content) if isinstance(content, list) else ():
             if not isinstance(each, Mapping) or each.get("type") != "diff":
                 continue
             path, text = each.get("path"), each.get("newText")

@@ -13,12 +13,13 @@ awaitable that it returns is the answer; the connection runs it in a task of its
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from quarterdeck.acp import decode, schema
-from quarterdeck.errors import ProtocolError
+from quarterdeck.acp.methods import RESOURCE_NOT_FOUND
+from quarterdeck.errors import ProtocolError, RpcError
 from quarterdeck.host.agent_process import AgentProcess
 from quarterdeck.host.capabilities import has_method, serves_terminals
 from quarterdeck.host.options import ResolvedHostOptions
@@ -61,6 +62,23 @@ class AgentRequests:
     def withdraw(self, concerns: Concerns) -> list[AgentRequest]:
         """Withdraw requests; the caller then answers their agents by `settle_superseded`."""
         return [*self.permissions.withdraw(concerns), *self.elicitations.withdraw(concerns)]
+
+
+_MISSING_AS_EMPTY: Final = frozenset({"gemini-cli"})
+"""Names of agents that read a file before they create it, and give up at any error. They look at
+the disk themselves before they read a file for its text."""
+
+
+def reads_missing_as_empty(agent: AgentProcess) -> bool:
+    """Return whether an agent gets the text of a missing file as empty, and not an error.
+
+    Known agents are recognised by the name that they declare; others by `missingFiles: "empty"` in
+    the `meta` of their definition.
+    """
+    meta = agent.definition.meta
+    if meta is not None and meta.get("missingFiles") is not None:
+        return bool(meta["missingFiles"] == "empty")
+    return (agent.info or {}).get("name") in _MISSING_AS_EMPTY
 
 
 FindSession = Callable[[str, Any], HostSession]
@@ -168,15 +186,20 @@ class RequestHandlers:
             await self._requests.settled()
         return answer
 
-    async def _read_text_file(self, _agent: AgentProcess, session: HostSession, params: Any) -> Any:
+    async def _read_text_file(self, agent: AgentProcess, session: HostSession, params: Any) -> Any:
         request = _read(schema.ReadTextFileRequest, params)
-        text = await self._fs.read_text_file(
-            session.id,
-            request.path,
-            line=request.line or None,
-            limit=request.limit if isinstance(request.limit, int) else None,
-            roots=session.folders.roots,
-        )
+        try:
+            text = await self._fs.read_text_file(
+                session.id,
+                request.path,
+                line=request.line or None,
+                limit=request.limit if isinstance(request.limit, int) else None,
+                roots=session.folders.roots,
+            )
+        except RpcError as error:
+            if error.code == RESOURCE_NOT_FOUND and reads_missing_as_empty(agent):
+                return {"content": ""}
+            raise
         return {"content": text}
 
     async def _write_text_file(

@@ -18,6 +18,8 @@ from quarterdeck.protocol import HostPermissionSnapshot, ToolCallFacts
 
 _REJECTING: Final = frozenset({"reject_once", "reject_always"})
 
+_KNOWN_PARAMS: Final = frozenset({"sessionId", "toolCall", "options"})
+
 
 class PermissionRequest(AgentRequest):
     """One permission request."""
@@ -29,6 +31,8 @@ class PermissionRequest(AgentRequest):
         super().__init__(request_id, session.agent_id, session)
         self.tool_call = params.get("toolCall")
         self.options = params.get("options")
+        self.more = {name: params[name] for name in params if name not in _KNOWN_PARAMS}
+        """What else the agent sent with it, such as `_meta`: extensions of its first event."""
         self.outcome: dict[str, Any] | None = None
         self.facts: ToolCallFacts | None = None
         """What is known of the call; None without a hook."""

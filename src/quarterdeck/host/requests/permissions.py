@@ -138,7 +138,13 @@ class PermissionRequests:
             request.hook_data = verdict.hook_data
             # Pending before it is published: a subscriber may answer at once.
             self._table.add(request)
-            self._publish(request, "permission-request-created", payload, _request(request))
+            with self._emitter.journal.batch():
+                self._created(request, payload)
+                self._emitter.host_event(
+                    "permission-updated",
+                    request.event_payload(),
+                    extensions=_extensions(_request(request)),
+                )
         return request
 
     def _verdict(self, request: PermissionRequest, facts: ToolCallFacts) -> Verdict:
@@ -199,12 +205,7 @@ class PermissionRequests:
         answered = {"requestId": request.id, "status": "answered", "outcome": request.outcome}
         both = {**_request(request), "decidedBy": dict(verdict.by)}
         with self._emitter.journal.batch():
-            self._emitter.session_event(
-                request.session,
-                "permission-request-created",
-                payload,
-                _extensions(_request(request)),
-            )
+            self._created(request, payload)
             self._publish(
                 request,
                 "permission-request-resolved",
@@ -213,6 +214,12 @@ class PermissionRequests:
                 both,
             )
         self._settle(request)
+
+    def _created(self, request: PermissionRequest, payload: dict[str, Any]) -> None:
+        ours = _extensions(_request(request)) or {}
+        self._emitter.session_event(
+            request.session, "permission-request-created", payload, request.more | ours or None
+        )
 
     def respond(
         self, request_id: str, outcome: dict[str, Any], by: Mapping[str, Any] | None = None

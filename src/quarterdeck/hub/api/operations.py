@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Final, Literal, get_args
 
 from msgspec import UNSET, UnsetType
@@ -21,6 +19,7 @@ from quarterdeck.hub.api.endpoint import (
     json_endpoint,
 )
 from quarterdeck.hub.hub import Hub
+from quarterdeck.machine.free_memory import resident_bytes
 from quarterdeck.protocol import AgentStatus, SessionStatus
 from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.storage import CompactedFile
@@ -77,15 +76,6 @@ def _family(name: str, kind: str, about: str, samples: Mapping[str, int]) -> str
         for labels, value in samples.items()
     ]
     return "\n".join(lines) + "\n"
-
-
-def resident_bytes() -> int:
-    """Return how much memory this process has; 0 if the system does not report it."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    except (OSError, ValueError, IndexError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 class Health(ApiResponse, frozen=True, kw_only=True):

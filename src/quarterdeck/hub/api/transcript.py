@@ -26,6 +26,7 @@ from quarterdeck.views.entries import (
     Entry,
     MessageEntry,
     MismatchEntry,
+    NoteEntry,
     StatusEntry,
     ToolEntry,
     TurnEntry,
@@ -49,7 +50,7 @@ class TranscriptPage(ApiResponse, frozen=True, kw_only=True):
     seq: int
     epoch: str
     """Of the log: keep it with `seq`, and send both to resume."""
-    entries: list[MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry]
+    entries: list[MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry | NoteEntry]
     has_older: bool
     state: dict[str, Any] | UnsetType = UNSET
     """All else of the session's state; with the newest page only."""
@@ -60,7 +61,7 @@ class WholeEntry(ApiResponse, frozen=True, kw_only=True):
 
     seq: int
     epoch: str
-    entry: MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry
+    entry: MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry | NoteEntry
 
 
 class _TranscriptApi:

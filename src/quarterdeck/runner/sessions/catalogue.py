@@ -180,6 +180,8 @@ class SessionOverview(Struct, frozen=True, kw_only=True, rename="camel"):
     last_at: str | UnsetType = UNSET
     """When its last event was."""
     last_seq: int
+    parent_session_id: str | UnsetType = UNSET
+    """The session whose agent started it, if it is that of a sub-agent."""
     damage: str | UnsetType = UNSET
     """What is known to be wrong with its log, as a sentence."""
 
@@ -287,6 +289,7 @@ class SessionCatalogue:
             updated_at=session.updated_at,
             last_at=title.last_at or UNSET,
             last_seq=self._host.last_seq(session.session_id),
+            parent_session_id=session.parent_session_id,
             damage=damages.get(session.session_id, UNSET),
         )
 
@@ -303,6 +306,7 @@ class SessionCatalogue:
             updated_at=meta.updated_at,
             last_at=title.last_at or UNSET,
             last_seq=meta.last_seq,
+            parent_session_id=UNSET if meta.parent_session_id is None else meta.parent_session_id,
             damage=damages.get(meta.session_id, UNSET),
         )
 

@@ -65,5 +65,10 @@ class NamedToolCall(NamedCall):
         for each in self.content:
             if each.get("type") == "terminal":
                 terminal = each.get("terminalId")
-                if isinstance(terminal, str) and terminal not in self.terminal_ids:
-                    self.terminal_ids.append(terminal)
+                if isinstance(terminal, str):
+                    self.add_terminal(terminal)
+
+    def add_terminal(self, terminal_id: str) -> None:
+        """Record that the call shows a terminal."""
+        if terminal_id not in self.terminal_ids:
+            self.terminal_ids.append(terminal_id)

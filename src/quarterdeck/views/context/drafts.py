@@ -20,6 +20,7 @@ from quarterdeck.views.context.numbering import EventNumbering
 from quarterdeck.views.context.session_settings import SettingsProjector
 from quarterdeck.views.context.tool_results import block_text
 
+_MOST_ENDED = 1000  # compactions that are remembered
 _LEVELS = ("info", "warning", "error")
 _ENDED = frozenset({"idle", "completed", "failed", "cancelled", "done", "ended"})
 
@@ -33,6 +34,8 @@ class ContextDrafts:
         self._sub_agents: dict[str, str] = {}
         self._plans: dict[str, list[dict[str, Any]]] = {}
         self._summaries: dict[str, str] = {}
+        self._ended: dict[str, None] = {}
+        """Compactions that have ended: some agents report the end twice."""
         self._readers: Mapping[str, Callable[[dict[str, Any]], None]] = {
             "notice": self._notice,
             "compaction_update": self._compaction,
@@ -67,6 +70,11 @@ class ContextDrafts:
         if status == "in_progress":
             self._numbering.emit(ProgressEvent, label="Compacting context")
             return
+        if key in self._ended:
+            return
+        if len(self._ended) >= _MOST_ENDED:
+            del self._ended[next(iter(self._ended))]
+        self._ended[key] = None
         summary = self._summaries.pop(key, "")
         blocks = objects(update.get("summary"))
         summary = "".join(block_text(block) for block in blocks) or summary

@@ -25,6 +25,7 @@ from quarterdeck.policy import (
     text_of,
 )
 from quarterdeck.protocol import ToolCallFacts
+from quarterdeck.protocol.shown_events import terminal_payloads
 from quarterdeck.protocol.tool_calls import announced, extended, is_open, requested, updated
 from quarterdeck.views.context.call_state import NamedToolCall, objects
 from quarterdeck.views.context.events import (
@@ -118,8 +119,10 @@ class ToolCallProjector:
             facts = announced(call.facts, payload, self._turn)
         else:
             facts = updated(call.facts, payload)
-        if more:
-            self._take_terminal(more.get("_meta"))
+        outputs = tuple(terminal_payloads(more, call_id)) if more else ()
+        for output in outputs:
+            self.terminal_output(output)
+            call.add_terminal(output["terminalId"])
         is_first = not call.name
         call.take(facts, more, self._numbering.ts)
         if is_first:
@@ -181,19 +184,6 @@ class ToolCallProjector:
         if call is not None:
             call.take(extended(call.facts, payload), {}, self._numbering.ts)
             self._emit_progress(call)
-
-    def _take_terminal(self, meta: Any) -> None:
-        """Store the output that an agent reports of its own terminals, in `_meta`."""
-        if not isinstance(meta, dict):
-            return
-        for key in ("terminal_output", "terminal_output_delta"):
-            output = meta.get(key)
-            if isinstance(output, dict) and isinstance(output.get("data"), str):
-                self._terminal(output.get("terminal_id")).add(output["data"])
-        ending = meta.get("terminal_exit")
-        if isinstance(ending, dict):
-            terminal = self._terminal(ending.get("terminal_id"))
-            terminal.exit_code = whole_number(ending.get("exit_code"))
 
     def _terminal(self, terminal_id: Any) -> TerminalText:
         name = str(terminal_id)

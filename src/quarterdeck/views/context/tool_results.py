@@ -96,9 +96,10 @@ def block_text(block: Any) -> str:
 def output_text(call: NamedToolCall, terminals: Mapping[str, TerminalText]) -> str:
     """Return the output of a call, for people."""
     parts = [text for each in call.content if (text := _item_text(each, call, terminals))]
-    text = "\n".join(parts) or _raw_text(call.raw_output)
+    text = "\n".join(parts)
     if not text:
         text = "\n".join(terminals[each].text for each in call.terminal_ids if each in terminals)
+    text = text or _raw_text(call.raw_output)
     if len(text) <= LONGEST:
         return text
     if call.kind == "execute":

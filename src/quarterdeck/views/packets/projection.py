@@ -23,7 +23,7 @@ A packet of a tool call carries everything known of the call, not only what chan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, Protocol, TypeAlias, assert_never
 
 from quarterdeck.protocol import (
@@ -61,6 +61,7 @@ from quarterdeck.protocol import (
     any_event,
     is_session_status,
 )
+from quarterdeck.protocol.shown_events import terminal_payloads, with_terminals
 from quarterdeck.protocol.tool_calls import is_closed_by_host
 from quarterdeck.views.packets import builders
 from quarterdeck.views.packets.tool_calls import PacketToolCall, PacketToolCalls
@@ -77,6 +78,10 @@ class PacketDrafts:
 
     def __init__(self) -> None:
         self._summaries: dict[str, list[str]] = {}
+        self._ended: dict[str, None] = {}
+        """Compactions that have ended: some agents report the end twice."""
+        self._children: dict[str, None] = {}
+        """Sub-agents that were announced."""
 
     def packets(self, update: Mapping[str, Any], session_id: str, time: str) -> list[Packet]:
         match update.get("sessionUpdate"):
@@ -91,10 +96,12 @@ class PacketDrafts:
                 return []
             case "compaction_update":
                 return self._compaction(update, time)
-            case "subagent_spawned":
+            case "subagent_spawned" | "subagent_update":
                 named = (as_text(update.get(key)) for key in _CHILD_KEYS)
                 child = next((name for name in named if name), "")
-                return [builders.subagent_started(child, session_id, time)] if child else []
+                if not child or not _is_first(self._children, child):
+                    return []
+                return [builders.subagent_started(child, session_id, time)]
             case _:
                 return []
 
@@ -104,8 +111,9 @@ class PacketDrafts:
             summary[:] = [text_of(update["summary"])]
         if update.get("status") == "in_progress":
             return []
-        del self._summaries[as_text(update.get("compactionId"))]
-        is_done = update.get("status") == "completed"
+        key = as_text(update.get("compactionId"))
+        del self._summaries[key]
+        is_done = update.get("status") == "completed" and _is_first(self._ended, key)
         return [builders.compaction("".join(summary) or None, time)] if is_done else []
 
     def _summary(self, update: Mapping[str, Any]) -> list[str]:
@@ -113,6 +121,16 @@ class PacketDrafts:
         if key not in self._summaries and len(self._summaries) >= _MOST_COMPACTIONS:
             del self._summaries[next(iter(self._summaries))]
         return self._summaries.setdefault(key, [])
+
+
+def _is_first(known: dict[str, None], key: str) -> bool:
+    """Note a key; return whether it is new. The oldest are forgotten."""
+    if key in known:
+        return False
+    if len(known) >= _MOST_COMPACTIONS:
+        del known[next(iter(known))]
+    known[key] = None
+    return True
 
 
 Style: TypeAlias = Literal["plain", "tagged"]
@@ -313,6 +331,9 @@ class Projection:
             call = self._calls.begin(session, call_id)
         is_ours = event.extensions is not None and "quarterdeck" in event.extensions
         before = call.snapshot(None, names=False) if is_ours and not is_new else None
+        outputs = tuple(terminal_payloads(event.extensions, call_id))
+        if outputs:
+            payload = self._take_terminals(call, session, payload, outputs)
         meta = self._apply_call(call, event, payload)
         packets = [builders.tool_call_start(self._snapshot(call, meta))] if is_new else []
         is_repeated = before is not None and _is_same(before, call.snapshot(None, names=False))
@@ -427,6 +448,17 @@ class Projection:
         if session is not None and isinstance(terminal, str) and isinstance(delta, str) and delta:
             self._calls.terminals.extend((session, terminal), delta)
         return []
+
+    def _take_terminals(
+        self, call: PacketToolCall, session: str, payload: Json, outputs: Sequence[Json]
+    ) -> Json:
+        """Take the output of an agent's own terminals; return an update that shows them."""
+        for output in outputs:
+            if "delta" in output:
+                self._calls.terminals.extend((session, output["terminalId"]), output["delta"])
+        sent = payload.get("content")
+        content = with_terminals(sent if isinstance(sent, list) else call.content, outputs)
+        return payload if content is None else {**payload, "content": content}
 
     def _terminal_update(self, event: Event, payload: Json) -> list[Packet]:
         terminal, output = payload.get("terminalId"), payload.get("output")

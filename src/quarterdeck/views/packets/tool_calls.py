@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from quarterdeck.protocol import ToolCallFacts
+from quarterdeck.protocol.diffs import shown_content
 from quarterdeck.protocol.terminal_output import TailBuffer
 from quarterdeck.protocol.tool_calls import (
     FINAL_STATUSES,
@@ -106,6 +107,11 @@ class PacketToolCall:
     def is_open(self, turn: int) -> bool:
         """Return whether an announcement or request of `turn` is for this call, not a new one."""
         return self._facts is None or is_open(self._facts, turn)
+
+    @property
+    def content(self) -> Sequence[Any]:
+        """The content that the agent sent last."""
+        return () if self._facts is None else self._facts.content
 
     def announce(self, payload: Mapping[str, Any]) -> None:
         """Apply an announcement, the first or a repeated one."""
@@ -205,7 +211,7 @@ def _whole_content(items: Iterable[Any]) -> list[Json]:
         return []
     whole = [
         item if item.get("type") == "terminal" else whole_item(item)
-        for item in items
+        for item in shown_content(tuple(items))
         if isinstance(item, dict)
     ]
     return [item for item in whole if item is not None]
