@@ -13,6 +13,7 @@ from quarterdeck.cli.terminal.event_text import (
     chunk_text,
     content_lines,
     is_repetition,
+    is_text_chunk,
     mismatch_lines,
     summary,
 )
@@ -306,6 +307,8 @@ class TextPrinter:
     def _flow(self, event: Event, text: str) -> None:
         key = (event.type, event.payload.get("messageId"))
         style = {"agent-thought-chunk": "dim", "user-message-chunk": "strong"}.get(event.type, "")
+        if not is_text_chunk(event):  # what is not text stands on lines of its own
+            text = f"\n{text}\n" if self._column and key == self._flowing else f"{text}\n"
         if key != self._flowing:
             self._paragraph()
             self._flowing = key
