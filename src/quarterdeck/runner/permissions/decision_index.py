@@ -137,9 +137,9 @@ class DecisionIndex:
         await self._database.write(record)
 
     async def record_mismatches(self, mismatches: Mapping[str, Sequence[Any]]) -> None:
-        """Add to decisions of the index what agents did that differs, by request; idempotent."""
+        """Add what agents did that differs, by request; idempotent. A blanked row stays blank."""
         rows = [(_text(list(found)), request_id) for request_id, found in mismatches.items()]
-        query = "UPDATE decisions SET mismatch = ? WHERE request_id = ?"
+        query = "UPDATE decisions SET mismatch = ? WHERE request_id = ? AND request != 'null'"
         await self._database.write(lambda connection: connection.executemany(query, rows))
 
     async def end_pending(self, by: DecidedBy, at: str) -> None:
