@@ -173,6 +173,34 @@ def _settings(payload: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"sessionUpdate": "current_mode_update", "currentModeId": modes["currentModeId"]}
 
 
+SWITCH_ON: Final = "on"
+SWITCH_OFF: Final = "off"
+
+
+def without_switches(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings, or an update, with a choice of two in place of each boolean option.
+
+    For editors that do not announce boolean options.
+    """
+    options = settings.get("configOptions")
+    if not isinstance(options, list) or not any(map(is_switch, options)):
+        return settings
+    return {**settings, "configOptions": [_as_choice(each) for each in options]}
+
+
+def is_switch(option: Any) -> bool:
+    """Return whether a config option is boolean."""
+    return isinstance(option, Mapping) and option.get("type") == "boolean"
+
+
+def _as_choice(option: Any) -> Any:
+    if not is_switch(option):
+        return option
+    choices = [{"value": SWITCH_ON, "name": "On"}, {"value": SWITCH_OFF, "name": "Off"}]
+    current = SWITCH_ON if option.get("currentValue") else SWITCH_OFF
+    return {**option, "type": "select", "currentValue": current, "options": choices}
+
+
 def session_settings(state: SessionState) -> dict[str, Any]:
     """Return the settings in the response to `session/new`, `session/load`, `session/resume`."""
     settings: dict[str, Any] = {}
