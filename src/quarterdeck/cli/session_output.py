@@ -141,6 +141,7 @@ def _print_line(content: bytes) -> None:
 
 
 _PRINTERS: Final[Mapping[str, Callable[[HubApi, _Session, int, int], Awaitable[None]]]] = {
+    "text": _print_text,
     "context": _print_context,
     "packets": _print_packets,
     "events": _print_events,
