@@ -93,6 +93,7 @@ class Host:
         self._sessions = SessionRegistry(self._emitter)
         # Bound directly, without a method in between: every update takes this path.
         self.on_update: OnUpdate = self._sessions.on_update
+        self.current_settings = self._sessions.current_settings
         self._acp2 = Acp2Updates(self._emitter, self._sessions)
         self.on_acp2_update: OnUpdate = self._acp2.on_update
         self._requests = AgentRequests(
@@ -360,10 +361,8 @@ class Host:
     ) -> list[SessionConfigOption]:
         """Change an option; return all options as they are then."""
         session = self._sessions.live(session_id)
-        wire = check_config_value(value)
-        return await self._turns.set_config_option(
-            self._agent_of(session), session, config_id, wire
-        )
+        wire, agent = check_config_value(value), self._agent_of(session)
+        return await self._turns.set_config_option(agent, session, config_id, wire)
 
     def get_session(self, session_id: str) -> SessionSnapshotWire | None:
         session = self._sessions.known.get(session_id)
