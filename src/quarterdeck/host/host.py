@@ -101,17 +101,19 @@ class Host:
             PermissionRequests(emitter, self.options.on_permission),
             ElicitationRequests(emitter, self.options.elicitation),
         )
-        later = self._in_background
-        self._turns = Turns(emitter, self._requests, later, self.options.response_timeout_ms / 1000)
+        in_background = self._in_background
+        self._turns = Turns(
+            emitter, self._requests, in_background, self.options.response_timeout_ms / 1000
+        )
         self._teardown = SessionTeardown(
-            emitter, sessions, self._requests, self.options.terminal, later
+            emitter, sessions, self._requests, self.options.terminal, in_background
         )
         stored, seconds = StoredSessions(self.options, emitter), self.options.open_timeout_ms / 1000
         self._lifecycle = SessionLifecycle(
-            emitter, sessions, self._teardown, later, seconds, stored
+            emitter, sessions, self._teardown, in_background, seconds, stored
         )
         self._recovery = SessionRecovery(stored, emitter, sessions, self._lifecycle)
-        self._log_reader = LogReader(emitter, sessions, self._recovery, later)
+        self._log_reader = LogReader(emitter, sessions, self._recovery, in_background)
         self._request_handlers = RequestHandlers(
             self.options, self._requests, sessions.find_for_request
         )

@@ -108,7 +108,7 @@ export function Waits({ item }: { item: PermissionRequest }): JSX.Element {
   return (
     <span class="waits">
       {since === null ? null : (
-        <time dateTime={item.requestedAt}>waits {waitOf(since, slowNow.value)}</time>
+        <time dateTime={item.requestedAt}>waiting {waitOf(since, slowNow.value)}</time>
       )}
       {left === null ? null : (
         <span class={`expiry ${left < 60_000 ? 'soon' : ''}`}>

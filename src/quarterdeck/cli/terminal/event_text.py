@@ -382,7 +382,7 @@ def _describe_other(event: _SettingsEvent | _OtherEvent | _WorkEvent) -> str:
         case SessionInfoUpdateEvent():
             return str(payload.get("title", ""))
         case ApprovalMismatchEvent():
-            return f"{payload.get('requestId')}: the agent did something else than what was shown"
+            return f"{payload.get('requestId')}: the agent did something other than what was shown"
         case UsageUpdateEvent():
             return usage_words(payload)
         case (

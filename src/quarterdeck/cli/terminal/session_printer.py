@@ -448,7 +448,7 @@ class TextPrinter:
 
     def _mismatch(self, payload: Mapping[str, Any]) -> None:
         self._paragraph()
-        self._line("the agent did something else than what was approved", "bad")
+        self._line("the agent did something other than what was approved", "bad")
         for line in mismatch_lines(payload):
             self._line(f"  {line.text}", line.style)
 

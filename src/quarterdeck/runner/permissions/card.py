@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from quarterdeck.errors import RequestRejected
 from quarterdeck.host import PermissionRequest
 from quarterdeck.policy import Call, assess_risk
+from quarterdeck.protocol.results import resolution_meta
 from quarterdeck.runner.permissions.decision_index import (
     MOST_REASON,
     DecidedBy,
@@ -29,7 +30,6 @@ from quarterdeck.runner.permissions.decision_index import (
     RecordedDecision,
     decided_by_json,
 )
-from quarterdeck.views.context.requests import resolution
 
 LABELS: Final[Mapping[str, str]] = {
     "allow_once": "Allow once",
@@ -301,11 +301,11 @@ def sent_outcome(outcome: Mapping[str, Any], by: DecidedBy) -> dict[str, Any]:
     sent = dict(outcome)
     if by.kind == "policy":
         rule = "" if by.rule is UNSET else f": {by.rule}"
-        sent["_meta"] = resolution("policy", f"the hub's policy{rule}")
+        sent["_meta"] = resolution_meta("policy", f"the hub's policy{rule}")
     elif by.kind == "expiry":
-        sent["_meta"] = resolution("timeout", "not answered in time")
+        sent["_meta"] = resolution_meta("timeout", "not answered in time")
     elif by.reason is not UNSET:
-        sent["_meta"] = resolution("user", by.reason)
+        sent["_meta"] = resolution_meta("user", by.reason)
     return sent
 
 
