@@ -360,6 +360,7 @@ export interface PermissionCard {
   digest: string
   requestedAt: string
   expiresAt?: string
+  askedBecause?: string
 }
 
 export interface PermissionList {
