@@ -29,6 +29,7 @@ from quarterdeck.policy import (
     read_call,
     words_to_spell,
 )
+from quarterdeck.policy.json_text import has_repeated_key
 from quarterdeck.protocol.tool_calls import requested
 from quarterdeck.views.text import plain
 
@@ -111,7 +112,13 @@ class PolicyChecker:
 def _decoded(line: bytes) -> Any:
     if len(line) > _LONGEST:
         raise _NotACall(f"the line is longer than {_LONGEST:,} bytes; send a shorter one")
-    return decode_json(line)
+    found = decode_json(line)
+    if has_repeated_key(line.decode(errors="replace"), found):
+        raise _NotACall(
+            "an object of the line has the same key twice, or it has too many strings to find out;"
+            " send each key once"
+        )
+    return found
 
 
 def _call_of(given: Any) -> Call:
