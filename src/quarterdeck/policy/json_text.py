@@ -46,9 +46,14 @@ def json_of(text: str) -> Any:
     return found if is_plain else _spread(stripped, found)
 
 
-def has_repeated_key(text: str, decoded: Any) -> bool:
-    """Return whether an object of a text has the same key twice; also for one with many strings."""
-    return _names_in(text) != _keys_of(decoded)
+def every_value_of(text: str) -> Any:
+    """Decode a text that is known to be JSON, of any size; repeated keys are as in `json_of`."""
+    return json.loads(text, object_pairs_hook=_each_time, parse_constant=_null)
+
+
+def is_repeating(given: Any) -> bool:
+    """Return whether an object that was decoded here had a key twice."""
+    return isinstance(given, dict) and _TWICE in given
 
 
 def _names_in(text: str) -> int:
@@ -76,7 +81,7 @@ def _keys_of(value: Any) -> int:
 def _spread(text: str, found: Any) -> Any:
     if _names_in(text) < 0 or _keys_of(found) < 0:
         return {_NESTED: found, _TWICE: "too large to compare"}
-    return json.loads(text, object_pairs_hook=_each_time, parse_constant=str)
+    return every_value_of(text)
 
 
 def _each_time(pairs: list[tuple[str, Any]]) -> Any:
@@ -88,3 +93,7 @@ def _each_time(pairs: list[tuple[str, Any]]) -> Any:
             times.append({})
         times[number][key] = value
     return times[0] if len(times) == 1 else {_NESTED: times, _TWICE: ", ".join(times[1])}
+
+
+def _null(_name: str) -> None:
+    """Read NaN and the infinities as `decode_json` does."""
