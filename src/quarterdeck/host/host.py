@@ -94,6 +94,7 @@ class Host:
         self._sessions = sessions = SessionRegistry()
         # Bound directly, without a method in between: every update takes this path.
         self.on_update: OnUpdate = UpdateRecorder(emitter, sessions).on_update
+        self.current_settings = sessions.current_settings
         self._acp2 = Acp2Updates(emitter, sessions)
         self.on_acp2_update: OnUpdate = self._acp2.on_update
         self._requests = AgentRequests(
@@ -356,10 +357,8 @@ class Host:
     ) -> list[SessionConfigOption]:
         """Change an option; return all options as they are then."""
         session = self._sessions.live(session_id)
-        wire = check_config_value(value)
-        return await self._turns.set_config_option(
-            self._agent_of(session), session, config_id, wire
-        )
+        wire, agent = check_config_value(value), self._agent_of(session)
+        return await self._turns.set_config_option(agent, session, config_id, wire)
 
     def get_session(self, session_id: str) -> SessionSnapshotWire | None:
         session = self._sessions.known.get(session_id)

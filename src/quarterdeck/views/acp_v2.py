@@ -211,6 +211,9 @@ class AcpV2Updates:
             self._is_working, self._is_unknown = False, True
             self._waiting.clear()
             yield _state("unknown")
+        elif status in ("closed", "deleted") and self._is_working:
+            self._is_working = False
+            yield {**_state("idle"), "stopReason": "cancelled"}
         elif status in ("active", "closed", "deleted") and self._is_unknown:
             self._is_unknown = False
             yield _state("idle")

@@ -48,6 +48,11 @@ class SessionRegistry:
         self.staged: dict[str, HostSession] = {}
         self.tombstones: dict[str, Lifecycle] = {}
 
+    def current_settings(self, session_id: str) -> tuple[str | None, str | None]:
+        """Return the current model and mode of a session; None for what is unknown."""
+        session = self.known.get(session_id)
+        return (None, None) if session is None else session.settings.current()
+
     def live(self, session_id: str) -> HostSession:
         """Return a session that is neither closed nor deleted.
 

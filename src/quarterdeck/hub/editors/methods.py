@@ -72,12 +72,7 @@ class EditorMethods(ABC):
         cwd = checks.optional_string(params, "cwd")
         cursor = checks.optional_string(params, "cursor")
         sessions = await self._runner.list_sessions()
-        children = {
-            each.session_id
-            for each in self._runner.session_snapshots()
-            if isinstance(each.parent_session_id, str)
-        }
-        own = [each for each in sessions if each.session_id not in children]
+        own = [each for each in sessions if not isinstance(each.parent_session_id, str)]
         return listed(own, agent=self._agent, cwd=cwd, cursor=cursor)
 
     async def _delete(self, params: Json) -> Any:

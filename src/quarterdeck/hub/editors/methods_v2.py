@@ -26,9 +26,8 @@ from quarterdeck.hub.editors.attached import AttachedSessions, read_children
 from quarterdeck.hub.editors.editor import Editor
 from quarterdeck.hub.editors.methods import EditorMethods, Handler, declared
 from quarterdeck.hub.editors.subscription_v2 import EditorPrompt, EditorSubscriptionV2
-from quarterdeck.protocol import SessionState, to_json
+from quarterdeck.protocol import SessionState
 from quarterdeck.protocol.acp2_options import options_to_acp2
-from quarterdeck.protocol.config_options import MODE
 from quarterdeck.runner import META_SCOPE, permitted_blocks
 from quarterdeck.views.acp_replay import START, ReplayCursor
 from quarterdeck.views.acp_v2 import session_settings_v2
@@ -138,8 +137,9 @@ class MethodsV2(EditorMethods):
         if attached is not None:
             await self._cancel_prompts(attached)
         await self._runner.close_session(session_id, by=self._editor.as_device.actor)
-        if attached is not None:
-            await attached.reached(self._runner.last_seq(session_id))
+        closed = self._runner.find_session(session_id)
+        if attached is not None and closed is not None:
+            await attached.reached(closed.last_seq)
         self._sessions.detach(session_id)
         return {}
 
@@ -222,13 +222,6 @@ class MethodsV2(EditorMethods):
         value = _option_value(params)
         await self._runner.ensure_active(session_id)
         runner, actor = self._runner, self._editor.as_device.actor
-        state, _ = await self._sessions.state(session_id)
-        if config_id == MODE and not to_json(state)["configOptions"]:
-            await runner.set_mode(session_id, str(value["value"]), by=actor)
-            state, _ = await self._sessions.state(session_id)
-            options: list[Any] = session_settings_v2(state).get("configOptions", [])
-            shown = [{**each, "currentValue": value["value"]} for each in options]
-            return {"configOptions": shown}
         given = await runner.set_option(session_id, config_id, value, by=actor)
         return {"configOptions": options_to_acp2(given)}
 

@@ -63,6 +63,7 @@ from quarterdeck.views.acp import (
     commands_update,
     prompt_key,
     session_updates,
+    without_children,
     without_switches,
 )
 from quarterdeck.views.acp_replay import START
@@ -221,9 +222,12 @@ class EditorSubscription(LogFollower):
             self._note_child(event.payload, event.seq)
 
     async def _send_shown(self, updates: Iterable[dict[str, Any]], seq: int) -> None:
-        can_switch = self._editor.facts.can_show_switches
-        shown = [[each if can_switch else without_switches(each)] for each in updates]
-        await self._send(shown, seq, self._since)
+        shown = list(updates)
+        if not self._editor.facts.can_show_switches:
+            shown = [without_switches(each) for each in shown]
+        if not self._editor.sees_children:
+            shown = [without_children(each) for each in shown]
+        await self._send([[each] for each in shown], seq, self._since)
 
     def _note_elicitation(self, payload: Any) -> None:
         if payload.get("sessionUpdate") == ELICITATION_UPDATED:

@@ -110,6 +110,8 @@ class PermissionCard(Struct, frozen=True, kw_only=True, rename="camel"):
     """Has to come back with the answer."""
     requested_at: str
     expires_at: str | UnsetType = UNSET
+    asked_because: str | UnsetType = UNSET
+    """Why the rules left it to a person, when it was requested; absent if a rule decided."""
 
 
 def digest_of(session_id: str, request_id: str, tool_call: Any, options: Any) -> str:
@@ -141,6 +143,8 @@ def derived_from(card: PermissionCard) -> dict[str, Any]:
         derived["agent"] = card.agent
     if card.expires_at is not UNSET:
         derived["expiresAt"] = card.expires_at
+    if card.asked_because is not UNSET:
+        derived["askedBecause"] = card.asked_because
     return derived
 
 
@@ -238,6 +242,10 @@ class InspectedRequest:
 
     card: PermissionCard
     call: Call
+
+    def asked(self, because: str) -> InspectedRequest:
+        """Return it with the reason why a person decides."""
+        return InspectedRequest(replace(self.card, asked_because=because), self.call)
 
     def outcome(self, option_id: str | None) -> dict[str, Any]:
         """Return what is sent to the agent for a choice.
