@@ -233,7 +233,7 @@ async def test_cancel_001_002_close_002_a_cancelled_prompt_is_answered_and_nothi
             assert len(editor.updates) == count
 
 
-async def test_clientcap_001_002_003_v2_clientcap_202_an_editor_is_asked_only_what_it_offers(
+async def test_clientcap_001_v2_clientcap_202_an_editor_is_asked_only_what_it_offers(
     tmp_path: Path,
 ) -> None:
 
