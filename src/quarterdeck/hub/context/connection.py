@@ -404,7 +404,8 @@ class ContextConnection:
             await self._continue_reopened()
             requesting, self._requesting = self._requesting, set()
             for session in self._runner.session_snapshots():
-                is_wanted = not self._subscribed and has_agent(session.status)
+                is_new = session.session_id not in self._old  # it may have ended already
+                is_wanted = not self._subscribed and (is_new or has_agent(session.status))
                 if session.session_id in requesting or is_wanted:
                     await self._follow(
                         session.session_id, has_request=session.session_id in requesting
