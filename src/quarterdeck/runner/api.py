@@ -377,6 +377,14 @@ class RunnerApi(Protocol):
     ) -> SessionOverview:
         """Open a session again where it stopped."""
 
+    async def fork_session(self, session_id: str, *, by: Actor = PROGRAM) -> SessionOverview:
+        """Create a session that continues another one; opened again first if necessary.
+
+        Raises:
+            RequestRejected: if there is no such session.
+            AcpError: `acpjs/unsupported-capability` if its agent cannot fork sessions.
+        """
+
     async def stored_servers(self, session_id: str) -> list[Json]:
         """Return the MCP servers of a session but those whose secrets were not stored."""
 

@@ -413,6 +413,12 @@ class Runner:
         )
         return self.catalogue.get(session_id)
 
+    async def fork_session(self, session_id: str, *, by: Actor = PROGRAM) -> SessionOverview:
+        _log("fork_session", by)
+        await self.ensure_active(session_id)
+        session = await self.host.fork_session(session_id)
+        return self.catalogue.get(session.session_id)
+
     async def stored_servers(self, session_id: str) -> list[Json]:
         return self.manager.whole_servers(self.catalogue.get(session_id))
 

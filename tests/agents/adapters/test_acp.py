@@ -453,7 +453,7 @@ async def test_a_terminated_session_is_resumed_and_its_subscribers_continue(
 
 
 async def test_a_closed_session_of_an_agent_that_cannot_load_stays_closed(tmp_path: Path) -> None:
-    can = {"sessionCapabilities": {"close": {}, "resume": {}}}
+    can: Json = {"sessionCapabilities": {"close": {}, "resume": {}}}
     methods: Json = {"session/close": [{"result": {}}]}
     async with adapted({"say": "x"}, capabilities=can, methods=methods) as (_, adapter):
         session, seen = await started(adapter, tmp_path)

@@ -6,6 +6,7 @@ import json
 import platform
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,8 @@ MODES = {
     "currentModeId": "code",
     "availableModes": [{"id": "code", "name": "Code"}, {"id": "plan", "name": "Plan"}],
 }
-ONLY_RESUME = {"sessionCapabilities": {"resume": {}, "close": {}}}
-NEITHER = {"sessionCapabilities": {"close": {}}}
+ONLY_RESUME: dict[str, Any] = {"sessionCapabilities": {"resume": {}, "close": {}}}
+NEITHER: dict[str, Any] = {"sessionCapabilities": {"close": {}}}
 Json = dict[str, Any]
 
 
@@ -145,17 +146,16 @@ async def test_messages_wait_in_the_prompt_queue_in_the_order_of_all_clients(
                 f"/api/permissions/{asked['requestId']}/answer",
                 {"optionId": "allow_once", "digest": asked["digest"]},
             )
-            await http.until(
-                "/api/permissions",
-                lambda answer, last=asked: (
-                    last["requestId"] not in [each["requestId"] for each in answer["permissions"]]
-                ),
-            )
+            await http.until("/api/permissions", partial(_has_gone, asked["requestId"]))
         await http.ended(session_id, "cli")
         log = await http.events(session_id)
         chunks = [each["payload"] for each in log if each["type"] == "user-message-chunk"]
         prompts = [each["content"]["text"] for each in chunks]
         assert prompts == ["first", "second", "third"]
+
+
+def _has_gone(request_id: str, answer: Json) -> bool:
+    return request_id not in [each["requestId"] for each in answer["permissions"]]
 
 
 async def test_a_queued_message_that_never_runs_is_an_error(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ async def test_a_queued_message_that_never_runs_is_an_error(tmp_path: Path) -> N
 
 async def test_a_picture_needs_an_agent_that_accepts_it(tmp_path: Path) -> None:
     can = {"promptCapabilities": {"image": True}}
-    agents = {
+    agents: dict[str, Any] = {
         "sees": scripted({"say": "x"}, capabilities=can, sessions={"id": "sees-{n}"}),
         "blind": scripted({"say": "x"}, sessions={"id": "blind-{n}"}),
     }

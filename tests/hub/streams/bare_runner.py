@@ -29,7 +29,6 @@ from quarterdeck.runner import (
     SessionUpdated,
 )
 from quarterdeck.runner.context_adapters import ContextAdapters
-from quarterdeck.runner.logs import LiveLog
 from quarterdeck.runner.prompts.store import report_removed_meta
 from quarterdeck.storage import LogEpoch
 from quarterdeck.views.context import ACPCapabilities, ACPCommand
@@ -108,7 +107,7 @@ class BareRunner:
         return None if request is None else PermissionView.of(request)
 
     async def open_log(self, session_id: str | None) -> LogSource:
-        return LiveLog(await self._host.open_log(session_id))
+        return await self._host.open_log(session_id)
 
     @cached_property
     def endpoint(self) -> HostEndpoint:

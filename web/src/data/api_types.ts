@@ -349,6 +349,7 @@ export interface PairingRequest {
 export interface PermissionCard {
   requestId: string
   sessionId: string
+  parentSessionId?: string
   agentId?: string
   agent?: string
   cwd: string
@@ -360,6 +361,7 @@ export interface PermissionCard {
   digest: string
   requestedAt: string
   expiresAt?: string
+  askedBecause?: string
 }
 
 export interface PermissionList {

@@ -24,6 +24,7 @@ from quarterdeck.errors import AcpError, QuarterdeckError, RpcError
 from quarterdeck.host import Host
 from quarterdeck.policy import PermissionPolicy, Policy, decide, policy_of
 from quarterdeck.protocol import ERROR_CODES, Event, decode_event, has_ended
+from quarterdeck.protocol.results import resolution_meta
 from quarterdeck.views.context import (
     ACPCapabilities,
     ACPCommand,
@@ -41,7 +42,7 @@ from quarterdeck.views.context import (
     TerminateCommand,
 )
 from quarterdeck.views.context.contract import SessionFacts
-from quarterdeck.views.context.requests import PendingApproval, PendingForm, resolution, response_to
+from quarterdeck.views.context.requests import PendingApproval, PendingForm, response_to
 
 logger = logging.getLogger(__name__)
 
@@ -242,7 +243,9 @@ class SessionFeed:
             outcome = _selected(pending, "allow_once") if decision == "allow" else denial(pending)
             if outcome is None:
                 continue  # no option allows it once: a person has to choose for how long
-            outcome["_meta"] = resolution("policy", f"the permission policy decides: {decision}")
+            outcome["_meta"] = resolution_meta(
+                "policy", f"the permission policy decides: {decision}"
+            )
             self._respond(pending, outcome)
 
     def _expire_later(self, event: Event) -> None:
@@ -257,7 +260,7 @@ class SessionFeed:
         for pending in self._projector.pending:
             if pending.request_id == request_id:
                 outcome = denial(pending)
-                outcome["_meta"] = resolution("timeout", "not answered in time")
+                outcome["_meta"] = resolution_meta("timeout", "not answered in time")
                 self._respond(pending, outcome)
 
     def _respond(self, pending: PendingApproval, outcome: dict[str, Any]) -> None:
@@ -410,7 +413,7 @@ class AcpSession:
             raise AcpError(ERROR_CODES["config_invalid"], message)
         if isinstance(command, DenyToolCallCommand):
             outcome = denial(pending)
-            outcome["_meta"] = resolution("user", command.reason)
+            outcome["_meta"] = resolution_meta("user", command.reason)
         else:
             allowed = approval(pending)
             if allowed is None:

@@ -16,6 +16,7 @@ from quarterdeck.hub.auth.device import Device, Scope
 from quarterdeck.hub.context.frames import StartSession
 from quarterdeck.hub.streams.sources import StreamSources
 from quarterdeck.protocol import ERROR_CODES, HostPermissionSnapshot, has_ended
+from quarterdeck.protocol.results import resolution_meta
 from quarterdeck.runner import PromptEntry, SessionOverview, check_absolute, check_started
 from quarterdeck.views.context import (
     ACPCommand,
@@ -25,7 +26,7 @@ from quarterdeck.views.context import (
     DenyToolCallCommand,
     TerminateCommand,
 )
-from quarterdeck.views.context.requests import PendingForm, questions_of, resolution, response_to
+from quarterdeck.views.context.requests import PendingForm, questions_of, response_to
 
 COMMAND_SCOPES: Final[Mapping[str, Scope]] = {
     "send_message": "prompt",
@@ -107,7 +108,7 @@ class Commander:
             raise AcpError(ERROR_CODES["config_invalid"], message)
         if isinstance(command, DenyToolCallCommand):
             outcome = _selected(request, "reject_once") or {"outcome": "cancelled"}
-            outcome["_meta"] = resolution("user", command.reason)
+            outcome["_meta"] = resolution_meta("user", command.reason)
         else:
             allowed = _selected(request, "allow_once") or _selected(request, "allow_always")
             if allowed is None:

@@ -67,7 +67,6 @@ _COMPARED: Final = ("status", "sessionName", "model", "agentMode")
 """The fields of an entry whose change sends the list again."""
 _UNKNOWN: Final = "unknown token, or its device was revoked; pair again"
 _REVOKED: Final = 4401
-_REVOKED_REASON: Final = "this device was revoked or has expired; pair it again"
 
 
 class Greeter:

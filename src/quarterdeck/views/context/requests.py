@@ -171,7 +171,7 @@ def _difference(differences: object) -> str:
     """Describe the first difference between what was shown and what was done."""
     first = next(iter(objects(differences)), {})
     shown, done = (", ".join(map(str, first.get(key) or ["nothing"])) for key in ("shown", "done"))
-    return f"The agent did something else than what was approved. Shown: {shown}. Done: {done}."
+    return f"The agent did something other than what was approved. Shown: {shown}. Done: {done}."
 
 
 def _kind(pending: PendingApproval | None, option_id: object) -> str | None:
@@ -180,12 +180,6 @@ def _kind(pending: PendingApproval | None, option_id: object) -> str | None:
             kind = option.get("kind")
             return kind if isinstance(kind, str) else None
     return None
-
-
-def resolution(by: ResolvedBy, reason: str | None = None) -> dict[str, Any]:
-    """Return the `_meta` of an outcome that records who decided and why; the log keeps it."""
-    facts = {"resolvedBy": by} if reason is None else {"resolvedBy": by, "reason": reason}
-    return {"quarterdeck": facts}
 
 
 def _answered(outcome: dict[str, Any]) -> tuple[ResolvedBy, str | None]:
