@@ -39,9 +39,14 @@ def take_list(fields: JsonObject, key: str) -> list[Any] | None:
     return value
 
 
-def has_patch(fields: JsonObject) -> bool:
-    """Return whether more than an empty patch of metadata is left of an upsert."""
-    return any(key != "_meta" or value for key, value in fields.items())
+def has_patch(fields: JsonObject, *, is_known: bool) -> bool:
+    """Return whether more than an empty patch of metadata is left of an upsert.
+
+    Null removes the metadata of what is known, and says nothing of what is new.
+    """
+    return any(
+        key != "_meta" or value or (value is None and is_known) for key, value in fields.items()
+    )
 
 
 def bound(table: OrderedDict[Any, Any], most: int) -> None:

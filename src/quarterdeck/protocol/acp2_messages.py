@@ -94,10 +94,12 @@ class MessageFold:
         is_known = key in self._messages or not self._knows_all_messages
         has_content = "content" in fields
         content = take_list(fields, "content") or []
-        if not has_content and not has_patch(fields):
+        is_patched = has_patch(fields, is_known=is_known)
+        if not has_content and not is_patched:
             return []
         payload: JsonObject = {"kind": kind, "messageId": message_id}
         if not has_content:
+            self._digest_of(kind, message_id)  # known from here on
             return [Normalized("message-update", payload, fields)]
         if not is_known and content:
             return self._whole_message(kind, message_id, content, fields)
@@ -108,7 +110,7 @@ class MessageFold:
         is_same = known is not None and known.value == digest.value
         is_empty = not is_known and not content
         self._remember(key, digest)
-        if (is_same or is_empty) and not has_patch(fields):
+        if (is_same or is_empty) and not is_patched:
             return []  # replay begins a message with an empty one
         payload["content"] = content
         return [Normalized("message-update", payload, fields or None)]

@@ -156,3 +156,11 @@ def test_any_request_of_an_agent_can_be_shown(call: dict[str, Any], options: lis
     text = "".join(line.text for line in (*prompt.lines, *details(call, options, 60)))
     assert "\x1b" not in text
     assert "\r" not in text
+
+
+def test_a_terminal_that_has_not_begun_is_not_shown() -> None:
+    part = {"type": "terminal", "terminalId": "t1"}
+    text = shown({"kind": "execute", "rawInput": {"command": "ls"}, "content": [part]})
+    assert "t1" not in text
+    assert "no details" in shown({"kind": "execute", "content": [part]})
+    assert "more" in shown({"kind": "execute", "content": [{**part, "_meta": {"more": 1}}]})

@@ -350,6 +350,7 @@ export interface PairingRequest {
 export interface PermissionCard {
   requestId: string
   sessionId: string
+  parentSessionId?: string
   agentId?: string
   agent?: string
   cwd: string

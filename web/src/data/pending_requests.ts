@@ -87,6 +87,7 @@ function permissionOf(
     kind: 'permission',
     requestId: payload.requestId,
     sessionId: payload.sessionId,
+    parentSessionId: payload.parentSessionId ?? null,
     agentId: payload.agentId ?? null,
     agent: agent ?? null,
     title: null,

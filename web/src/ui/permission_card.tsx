@@ -115,7 +115,7 @@ export function Waits({ item }: { item: WaitingRequest }): JSX.Element {
   return (
     <span class="waits">
       {since === null ? null : (
-        <time dateTime={item.requestedAt ?? undefined}>waits {waitOf(since, slowNow.value)}</time>
+        <time dateTime={item.requestedAt ?? undefined}>waiting {waitOf(since, slowNow.value)}</time>
       )}
       {left === null ? null : (
         <span class={`expiry ${left < 60_000 ? 'soon' : ''}`}>

@@ -208,6 +208,8 @@ def _content(part: Mapping[str, Any]) -> Iterator[Line]:
             yield from _diff(str(rest.get("path")), rest.get("oldText"), new)
         case {"type": "content", "content": {"type": "text", "text": str(text)}}:
             yield from (Line(f"{_INDENT}| {line}", "dim") for line in text.splitlines())
+        case {"type": "terminal", "terminalId": str()} if len(part) == 2:
+            return  # it has no output before the command runs
         case _:
             yield Line(f"{_INDENT}{json.dumps(part, ensure_ascii=False)}", "dim")
 

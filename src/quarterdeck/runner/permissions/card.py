@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from quarterdeck.errors import RequestRejected
 from quarterdeck.host import PermissionRequest
 from quarterdeck.policy import Call, assess_risk
+from quarterdeck.protocol.results import resolution_meta
 from quarterdeck.runner.permissions.decision_index import (
     MOST_REASON,
     DecidedBy,
@@ -29,7 +30,6 @@ from quarterdeck.runner.permissions.decision_index import (
     RecordedDecision,
     decided_by_json,
 )
-from quarterdeck.views.context.requests import resolution
 
 LABELS: Final[Mapping[str, str]] = {
     "allow_once": "Allow once",
@@ -92,6 +92,8 @@ class PermissionCard(Struct, frozen=True, kw_only=True, rename="camel"):
 
     request_id: str
     session_id: str
+    parent_session_id: str | UnsetType = UNSET
+    """The session whose sub-agent asks."""
     agent_id: str | UnsetType = UNSET
     agent: str | UnsetType = UNSET
     """The name under which the agent is set up."""
@@ -286,6 +288,7 @@ def inspect_request(
     card = PermissionCard(
         request_id=request.id,
         session_id=session.id,
+        parent_session_id=UNSET if session.parent_id is None else session.parent_id,
         agent_id=UNSET if request.agent_id is None else request.agent_id,
         agent=UNSET if session.definition_id is None else session.definition_id,
         cwd=session.folders.cwd,
@@ -306,11 +309,11 @@ def sent_outcome(outcome: Mapping[str, Any], by: DecidedBy) -> dict[str, Any]:
     sent = dict(outcome)
     if by.kind == "policy":
         rule = "" if by.rule is UNSET else f": {by.rule}"
-        sent["_meta"] = resolution("policy", f"the hub's policy{rule}")
+        sent["_meta"] = resolution_meta("policy", f"the hub's policy{rule}")
     elif by.kind == "expiry":
-        sent["_meta"] = resolution("timeout", "not answered in time")
+        sent["_meta"] = resolution_meta("timeout", "not answered in time")
     elif by.reason is not UNSET:
-        sent["_meta"] = resolution("user", by.reason)
+        sent["_meta"] = resolution_meta("user", by.reason)
     return sent
 
 
