@@ -263,6 +263,7 @@ def test_an_elicitation_is_a_form_and_its_answer_reaches_the_agent(
     expect(page.get_by_text("You're all caught up")).to_be_visible()
     hub.prompt(session, "go")
     card = page.get_by_role("region", name="Input request")
+    expect(card).to_contain_text(re.compile(r"waiting (< 1|\d+) min"))
     card.get_by_label("Colour").select_option("blue")
     card.get_by_label("How many").fill("many")
     send = card.get_by_role("button", name="Send")

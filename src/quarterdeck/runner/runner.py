@@ -361,6 +361,7 @@ class Runner:
         _log("create_session", by)
         if (agent is None) == (agent_id is None):
             raise RequestRejected("invalid", "name either an agent or the id of one that runs")
+        self.confinement.check_further_folders(agent, cwd, additional_directories)
         if agent is not None:
             workspace = self.confinement.workspace(agent, cwd)
             agent_id = (await self.manager.start_agent(agent, workspace)).agent_id
@@ -384,6 +385,7 @@ class Runner:
         by: Actor = PROGRAM,
     ) -> SessionOverview:
         _log("load_session", by)
+        self.confinement.check_further_folders(None, cwd, additional_directories)
         await self.host.load_session(
             await self.manager.agent_for(agent_id, cwd),
             session_id,
@@ -404,6 +406,7 @@ class Runner:
         by: Actor = PROGRAM,
     ) -> SessionOverview:
         _log("resume_session", by)
+        self.confinement.check_further_folders(None, cwd, additional_directories)
         await self.host.resume_session(
             await self.manager.agent_for(agent_id, cwd),
             session_id,

@@ -172,6 +172,7 @@ export interface ElicitationView {
   sessionId?: string
   agentId?: string
   request: { [key: string]: unknown }
+  requestedAt?: string
 }
 
 export type EmptyBody = Record<string, never>

@@ -106,6 +106,7 @@ function elicitationOf(payload: HostElicitationSnapshot): Elicitation {
     sessionId: payload.sessionId ?? null,
     agentId: payload.agentId ?? null,
     request: payload.request,
+    requestedAt: payload.requestedAt ?? null,
     answer: null,
   }
 }
