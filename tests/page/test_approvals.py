@@ -288,7 +288,8 @@ def test_the_words_of_the_agent_stand_apart_from_what_was_inspected(
     expect(says).to_have_text("The agent says: List files")
     expect(_card(page).get_by_label("What it does")).to_have_text("rm -rf build")
     expect(_card(page).get_by_role("heading")).to_have_text("Run a command")
-    expect(_card(page)).to_contain_text(re.compile(r"waits (< 1|\d+) min"))
+    expect(_card(page)).to_contain_text(re.compile(r"waiting (< 1|\d+) min"))
+    expect(_card(page)).to_contain_text("Asked because: No rule matches.")
 
 
 def test_a_request_that_cannot_be_inspected_is_called_that_and_has_a_high_risk(

@@ -361,6 +361,7 @@ export interface PermissionCard {
   digest: string
   requestedAt: string
   expiresAt?: string
+  askedBecause?: string
 }
 
 export interface PermissionList {

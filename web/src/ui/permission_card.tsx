@@ -1,5 +1,6 @@
 // A permission request. Apart from each other: what the agent says, the risk with its reason, what was
-// inspected (the command, the diff or the input, see `permission_subject`), and the answers.
+// inspected (the command, the diff or the input, see `permission_subject`), the answers, and why no rule
+// decided.
 
 import type { JSX } from 'preact'
 import type { PermissionRequest } from '../data/index.ts'
@@ -81,6 +82,11 @@ export function PermissionCard({
       ) : null}
       <Subject item={item} />
       <Answers item={item} seen={seen} />
+      {item.askedBecause === null ? null : (
+        <p class="note">
+          Asked because: <Visible text={item.askedBecause} />
+        </p>
+      )}
     </section>
   )
 }
@@ -108,7 +114,7 @@ export function Waits({ item }: { item: PermissionRequest }): JSX.Element {
   return (
     <span class="waits">
       {since === null ? null : (
-        <time dateTime={item.requestedAt}>waits {waitOf(since, slowNow.value)}</time>
+        <time dateTime={item.requestedAt}>waiting {waitOf(since, slowNow.value)}</time>
       )}
       {left === null ? null : (
         <span class={`expiry ${left < 60_000 ? 'soon' : ''}`}>

@@ -252,6 +252,10 @@ class AcpAdapter:
         Raises:
             AcpError: `acpjs/session-closed` if it does not exist.
         """
+        return AcpSession(self._host, self, await self.acquire(session_id))
+
+    async def acquire(self, session_id: str) -> SessionFeed:
+        """Return the feed of a session for one more attachment; `release` it in the end."""
         snapshot = self._host.get_session(session_id)
         if snapshot is None:
             snapshot = await self._load(session_id)
@@ -260,7 +264,7 @@ class AcpAdapter:
             raise AcpError(ERROR_CODES["config_invalid"], message)
         feed = await self._feed(snapshot)
         feed.users += 1
-        return AcpSession(self._host, self, feed)
+        return feed
 
     async def start_session(self, options: StartSessionOptions) -> AcpSession:
         """Create a session and send its first prompt; an empty prompt sends none.
@@ -319,7 +323,9 @@ class AcpAdapter:
             "mcp_servers": servers,
             "additional_directories": snapshot.additional_directories,
         }
-        if can(agent, "resume") and snapshot.status == "disconnected":
+        # An agent may have freed what it had of a closed session: loading brings it back.
+        is_loaded_first = snapshot.status == "closed" and can(agent, "load")
+        if can(agent, "resume") and not is_loaded_first:
             await self._host.resume_session(agent.agent_id, snapshot.session_id, **parameters)
         elif can(agent, "load"):
             await self._host.load_session(agent.agent_id, snapshot.session_id, **parameters)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite
 from typing import Any, Final, NamedTuple, TypeAlias, assert_never
 
 from quarterdeck.protocol import (
@@ -85,6 +86,12 @@ def chunk_text(event: Event) -> str | None:
     if isinstance(event, UserMessageChunkEvent | AgentMessageChunkEvent | AgentThoughtChunkEvent):
         return _block_text(event.payload.get("content"))
     return None
+
+
+def is_text_chunk(event: Event) -> bool:
+    """Return whether a message chunk is text, which continues the line before it."""
+    block: Any = event.payload.get("content")
+    return isinstance(block, Mapping) and block.get("type") == "text"
 
 
 def is_repetition(event: Event) -> bool:
@@ -279,7 +286,15 @@ def usage_words(usage: Mapping[str, Any]) -> str:
     """Return how full the context is, and what the session cost so far."""
     words = f"{_number(usage.get('used'))} of {_number(usage.get('size'))} tokens"
     cost = _table(usage.get("cost"))
-    return f"{words}, {cost.get('amount')} {cost.get('currency')}" if cost else words
+    return f"{words}, {cost_words(cost)}" if cost else words
+
+
+def cost_words(cost: Mapping[str, Any]) -> str:
+    """Return an amount of money without what is left of adding floats."""
+    amount = cost.get("amount")
+    if isinstance(amount, float) and isfinite(amount):
+        amount = f"{amount:.6f}".rstrip("0").rstrip(".")
+    return f"{amount} {cost.get('currency')}"
 
 
 def _stopped(state: Mapping[str, Any]) -> str:
@@ -336,7 +351,7 @@ def _summary(event: AnyEvent, state: SessionState, marks: Marks) -> str:
     payload: Any = event.payload
     match event:
         case ToolCallEvent():
-            return _describe_call(payload, marks)
+            return _describe_call(event, marks)
         case ToolCallUpdateEvent() | ToolCallContentChunkEvent():
             return _describe_call_update(payload, state, marks)
         case PlanEvent():
@@ -376,7 +391,7 @@ def _describe_other(event: _SettingsEvent | _OtherEvent | _WorkEvent) -> str:
         case SessionInfoUpdateEvent():
             return str(payload.get("title", ""))
         case ApprovalMismatchEvent():
-            return f"{payload.get('requestId')}: the agent did something else than what was shown"
+            return f"{payload.get('requestId')}: the agent did something other than what was shown"
         case UsageUpdateEvent():
             return usage_words(payload)
         case (
@@ -419,9 +434,12 @@ def _describe_config(payload: Mapping[str, Any]) -> str:
     return "modes " + ", ".join(f"[{name}]" if name == current else name for name in names)
 
 
-def _describe_call(payload: Mapping[str, Any], marks: Marks) -> str:
-    status = payload.get("status")
+def _describe_call(event: ToolCallEvent, marks: Marks) -> str:
+    payload: Any = event.payload
+    status, name = payload.get("status"), (event.extensions or {}).get("name")
     words = f"{marks.of(status)} {payload.get('kind', 'other')}: {payload.get('title')}"
+    if isinstance(name, str) and name and name not in words:
+        words += f" [{name}]"
     return words if status in (None, "in_progress") else f"{words} ({status})"
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from quarterdeck.errors import EventInvalid, StorageFailed
 from quarterdeck.hub.context.frames import error_frame, event_frame, write_message
 from quarterdeck.hub.streams.shared_log import NEAR_EVENTS, SharedLog
-from quarterdeck.protocol import SessionSnapshotWire, decode_event
+from quarterdeck.protocol import decode_event
 from quarterdeck.views.context import (
     ApprovalRequestedEvent,
     ApprovalResolvedEvent,
@@ -23,6 +23,7 @@ from quarterdeck.views.context import (
     ContextProjector,
     encode_context_event,
 )
+from quarterdeck.views.context.contract import SessionFacts
 
 _APPROVALS = (ApprovalRequestedEvent, ApprovalResolvedEvent)
 
@@ -35,7 +36,7 @@ class ContextSubscription:
     def __init__(
         self,
         log: SharedLog,
-        session: SessionSnapshotWire,
+        session: SessionFacts,
         *,
         from_seq: int = 0,
         only_approvals: bool = False,

@@ -67,6 +67,7 @@ from quarterdeck.views.acp import (
     without_switches,
 )
 from quarterdeck.views.acp_replay import START
+from quarterdeck.views.notes import is_notice
 from quarterdeck.wire import INTERNAL_ERROR, Response
 
 
@@ -212,7 +213,9 @@ class EditorSubscription(LogFollower):
             return
         if not is_history and self._is_own(event):
             return
-        if event.type == "unrecognized-update":
+        if isinstance(event, UnrecognizedUpdateEvent):
+            if is_history and is_notice(event.payload):
+                return  # for its moment: a notice is not history
             self._note_elicitation(event.payload)
         await self._send_shown(map(self._terminals.shown, session_updates(event)), event.seq)
         if event.type == "unrecognized-update":

@@ -59,7 +59,7 @@ from quarterdeck.wire import IndependentTasks
 PAGE: Final = 1000
 WITHDRAWN: Final = DecidedBy(kind="withdrawn")
 _CLIENT: Final = DecidedBy(kind="client")
-_TELLING: Final = (
+_MARKS: Final = (
     b'"permission-request-',
     ApprovalMismatchEvent.type.encode(),
     ELICITATION_UPDATED.encode(),
@@ -210,7 +210,7 @@ async def request_events(storage: Storage, session_id: str, after: int) -> Async
     while page := await storage.read(session_id, after, PAGE):
         after += len(page)
         for number, data in enumerate(page):
-            if number < len(page) - 1 and not any(each in data for each in _TELLING):
+            if number < len(page) - 1 and not any(each in data for each in _MARKS):
                 continue
             try:
                 event = decode_event(data)
