@@ -41,7 +41,7 @@ INFO = {"terminal_info": {"cwd": "/p", "terminal_id": "t1"}}
 EXIT = {"terminal_exit": {"terminal_id": "t1", "exit_code": 3, "signal": None}}
 
 
-QUESTION = [{"type": "content", "content": {"type": "text", "text": "Do you want to run it?"}}]
+QUESTION = [{"type": "content", "content": {"type": "text", "text": "echo mark-a; echo mark-b?"}}]
 
 
 def piece(name: str, data: str) -> Json:
@@ -145,7 +145,8 @@ def events(updates: Sequence[Json]) -> Iterator[Event]:
 def test_output_is_shown_whichever_way_it_is_sent(agent: str, view: str) -> None:
     text = VIEWS[view](list(events(RECORDED[agent])))
     for mark in ("mark-a", "mark-b"):
-        assert text.count(mark) >= 1, text
+        asked = str(QUESTION) in str(RECORDED[agent])
+        assert text.count(mark) >= (2 if asked else 1), text
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 VARIABLE: Final = "QUARTERDECK_REAL_AGENTS"
+_VERSIONS: Final[tuple[Literal[1, 2], ...]] = (1, 2)
 Files = Mapping[str, Any]
 
 
@@ -27,8 +28,17 @@ class RealAgent:
     """What it needs in the home of its user: text, or anything for JSON."""
     after_rejection: tuple[int, ...] = (0,)
     """With what `run` may end when a call was rejected."""
+    choices: tuple[str, ...] = ()
+    """Options of `run` that make it ask before it runs a command."""
+    protocol: Literal[1, 2] = 1
+    """The version of ACP to speak with it."""
     reopens: bool = True
     """Whether a new process of it can go on with a session."""
+
+    @property
+    def label(self) -> str:
+        """Its name, and the version of ACP if that is not the first."""
+        return self.name if self.protocol == 1 else f"{self.name}-acp{self.protocol}"
 
     def command(self, folder: Path) -> Path:
         """Return its program in the folder of agents."""
@@ -52,6 +62,7 @@ class RealAgent:
             f"command = {json.dumps(str(self.command(folder)))}\n"
             f"args = {json.dumps(self.args)}\n"
             f"env = {{ {environ} }}\n"
+            f"protocol = {self.protocol}\n"
         )
 
     def settle(self, home: Path, url: str) -> None:
@@ -145,6 +156,25 @@ def _opencode_config(url: str) -> Any:
     }
 
 
+def _codex_config(url: str) -> str:
+    return f"""\
+model = "gpt-5.5"
+model_provider = "fake"
+approval_policy = "on-request"
+sandbox_mode = "workspace-write"
+check_for_update_on_startup = false
+[analytics]
+enabled = false
+[model_providers.fake]
+name = "fake"
+base_url = "{url}/v1"
+wire_api = "responses"
+requires_openai_auth = false
+request_max_retries = 1
+stream_max_retries = 1
+"""
+
+
 def _vibe_config(url: str) -> str:
     return f"""\
 active_model = "fake"
@@ -188,6 +218,26 @@ AGENTS: Final = (
         package="@agentclientprotocol/claude-agent-acp@0.99.1",
         program=".bin/claude-agent-acp",
         environ=_claude_environ,
+    ),
+    RealAgent(
+        name="claude",
+        package="@agentclientprotocol/claude-agent-acp@0.99.1",
+        program=".bin/claude-agent-acp",
+        environ=_claude_environ,
+        protocol=2,
+    ),
+    *(
+        RealAgent(
+            name="codex",
+            package="@agentclientprotocol/codex-acp@2.6.0",
+            program=".bin/codex-acp",
+            environ=lambda url: {"NO_BROWSER": "1", "RUST_LOG": "error"},
+            files=lambda url: {".codex/config.toml": _codex_config(url)},
+            after_rejection=(130,),  # it cancels the turn
+            choices=("--mode", "read-only"),  # the others let a model of its own decide
+            protocol=version,
+        )
+        for version in _VERSIONS
     ),
     RealAgent(
         name="gemini",

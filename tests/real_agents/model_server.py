@@ -29,11 +29,21 @@ from tests.agent.builtin.fake_provider import (
     google_events,
     openai_events,
 )
+from tests.real_agents.responses_api import (
+    responses_events,
+    responses_messages,
+    responses_tools,
+)
 
 FIRST_HALF, SECOND_HALF = "This much is said at once, ", "and this much never is."
 ENDED = "The command has ended."
 _MARK = re.compile(r"\[(say|run|wait|recall)(?: ([^\]]*))?\]")
-_SHELLS = ("bash", "run_shell_command", "shell", "developer__shell", "execute", "execute_command")
+_SHELLS = (
+    *("bash", "run_shell_command", "shell", "developer__shell", "execute", "execute_command"),
+    *("exec_command", "shell_command"),
+)
+_ASKING = {"sandbox_permissions": "require_escalated", "justification": "May it run?"}
+"""What makes codex ask instead of running a command in its own sandbox."""
 _COMMANDS = ("command", "cmd", "script")
 
 
@@ -141,6 +151,8 @@ def _events(path: str, answer: Answer, body: Json) -> Iterator[bytes]:
         return anthropic_events(answer, body)
     if path.endswith("/chat/completions"):
         return openai_events(answer, body)
+    if path.endswith("/responses"):
+        return responses_events(answer, body)
     return google_events(answer)
 
 
@@ -173,6 +185,8 @@ def read_request(path: str, body: Json) -> Request:
         functions = [each["function"] for each in body.get("tools") or []]
         tools = {each["name"]: each.get("parameters", {}) for each in functions}
         return Request(list(_messages(body)), tools)
+    if path.endswith("/responses"):
+        return Request(list(responses_messages(body)), responses_tools(body))
     declared = [each for tool in body.get("tools") or [] for each in tool["functionDeclarations"]]
     tools = {
         each["name"]: each.get("parametersJsonSchema") or each.get("parameters", {})
@@ -237,6 +251,8 @@ def _shell_call(command: str, tools: dict[str, Json]) -> tuple[str, Json]:
     for key, kind in schema.get("properties", {}).items():
         if key in _COMMANDS:
             arguments[key] = command
+        elif key in _ASKING:
+            arguments[key] = _ASKING[key]
         elif key in schema.get("required", ()):
             arguments[key] = _something(kind)
     return name, arguments

@@ -27,7 +27,7 @@ CHOICES = "d details > "
 CANCELLED = 130
 
 
-@pytest.fixture(params=AGENTS, ids=lambda agent: agent.name)
+@pytest.fixture(params=AGENTS, ids=lambda agent: agent.label)
 def agent(request: pytest.FixtureRequest) -> RealAgent:
     chosen: RealAgent = request.param
     if not chosen.command(agents_folder()).exists():
@@ -67,7 +67,8 @@ def test_a_session_alone(agent: RealAgent, desk: Console) -> None:
     session = _session(desk)
     assert session["agent"] == agent.name
 
-    where = ("--session", session["sessionId"]) if agent.reopens else (agent.name,)
+    place = ("--session", session["sessionId"]) if agent.reopens else (agent.name,)
+    where = (*agent.choices, *place)
     with desk.terminal("run", *where, "[run touch made]") as terminal:
         terminal.wait_for(CHOICES)
         assert "touch made" in terminal.text
@@ -99,7 +100,8 @@ def test_a_session_in_a_hub_that_is_restarted(agent: RealAgent, desk: Console) -
         assert _said(events) == "The word is alpha."
         session_id = result["sessionId"]
 
-        with desk.start("run", "--json", "--session", session_id, "[run touch made]") as process:
+        again = ("run", "--json", *agent.choices, "--session", session_id, "[run touch made]")
+        with desk.start(*again) as process:
             hub.answer(hub.pending(), "allow_once")
             out, complaints = process.communicate(timeout=SECONDS)
         assert process.returncode == 0, complaints
@@ -126,14 +128,14 @@ def test_a_session_in_a_hub_that_is_restarted(agent: RealAgent, desk: Console) -
 
 
 def test_what_nobody_can_answer_is_rejected_and_not_done(agent: RealAgent, desk: Console) -> None:
-    done = desk.run("run", agent.name, "[run touch made]")
+    done = desk.run("run", *agent.choices, agent.name, "[run touch made]")
     assert done.returncode in agent.after_rejection, done.stderr
     assert "so it is rejected" in done.stdout + done.stderr
     assert not (desk.work / "made").exists()
 
 
 def test_ctrl_c_ends_a_turn_that_waits_for_an_answer(agent: RealAgent, desk: Console) -> None:
-    with desk.terminal("run", agent.name, "[run touch made]") as terminal:
+    with desk.terminal("run", *agent.choices, agent.name, "[run touch made]") as terminal:
         terminal.wait_for(CHOICES)
         terminal.interrupt()
         assert terminal.end() == CANCELLED, terminal.text
@@ -141,7 +143,9 @@ def test_ctrl_c_ends_a_turn_that_waits_for_an_answer(agent: RealAgent, desk: Con
 
 
 def test_ctrl_c_ends_a_command_that_is_running(agent: RealAgent, desk: Console) -> None:
-    with desk.terminal("run", agent.name, "[run touch begun; sleep 987]") as terminal:
+    with desk.terminal(
+        "run", *agent.choices, agent.name, "[run touch begun; sleep 987]"
+    ) as terminal:
         terminal.wait_for(CHOICES)
         terminal.type("y")
         _wait_until((desk.work / "begun").exists)

@@ -178,7 +178,8 @@ def is_before_output(kind: Any, content: Sequence[Any]) -> bool:
 
 def has_lines(text: str, lines: str) -> bool:
     """Return whether a text has each of the lines."""
-    return all(line.strip() in text for line in lines.splitlines())
+    have = {line.strip() for line in text.splitlines()}
+    return all(line.strip() in have for line in lines.splitlines())
 
 
 def _terminal_event(event: ToolCallEvent | ToolCallUpdateEvent, payload: Any) -> Event:

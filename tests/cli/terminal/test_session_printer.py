@@ -114,3 +114,15 @@ def test_colours_are_for_terminals_only(session: PrintedSession) -> None:
     assert Screen(Terminal(), {"NO_COLOR": "1"}).painted("x", "bad") == "x"
     assert Screen(Terminal(), {"TERM": "dumb"}).painted("x", "bad") == "x"
     assert Screen(io.StringIO(), {}).painted("x", "bad") == "x"
+
+
+def test_a_request_is_printed_with_the_diff_that_was_announced_before_it(
+    session: PrintedSession,
+) -> None:
+    diff = {"type": "diff", "path": "a.py", "oldText": None, "newText": "made\n"}
+    call = {"toolCallId": "c", "title": "Edit", "kind": "edit"}
+    session.add("tool-call", {**call, "status": "pending", "content": [diff]})
+    asked = {"requestId": "perm-1", "toolCall": call, "options": []}
+    session.add("permission-request-created", asked)
+    assert "no details" not in session.text
+    assert session.text.count("+made") == 2

@@ -5,6 +5,7 @@ The messages are those of recorded agents, cut to what matters.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from quarterdeck.host.log.repair import ToolCallRepair
 from quarterdeck.policy import Call, Policy, Rule, assess_risk, decide, read_call
 from quarterdeck.protocol import Normalized
+from quarterdeck.runner.permissions.card import shown_call
 
 LINE = "echo out; touch made.txt; exit 3"
 FILE = "/p/notes.txt"
@@ -233,3 +235,34 @@ def test_a_second_input_in_the_content_counts() -> None:
     git = Rule(decision="allow", commands=("git status",))
     assert call.commands == ("git status", "touch PWN")
     assert decide(Policy(rule=(git,)), call, workspace="/p").decision == "ask"
+
+
+DIFF = {"type": "diff", "path": FILE, "oldText": None, "newText": "one\n"}
+
+
+@pytest.mark.parametrize(
+    ("announced", "sent", "shown"),
+    [
+        (
+            {"kind": "edit", "content": [DIFF], "locations": [{"path": FILE}]},
+            {"title": "Edit files"},
+            {"kind": "edit", "content": [DIFF], "locations": [{"path": FILE}]},
+        ),
+        ({"rawInput": {"command": LINE}}, {}, {"rawInput": {"command": LINE}}),
+        ({"rawInput": {"command": LINE}}, {"rawInput": {"command": "ls"}}, {}),
+        ({"content": [DIFF]}, {"content": []}, {}),
+        ({"content": [DIFF]}, {"content": None}, {"content": [DIFF]}),
+        (None, {"title": "x"}, {}),
+    ],
+    ids=["codex", "vibe", "another input", "no content", "null", "not announced"],
+)
+def test_what_was_announced_is_shown_with_a_request_that_does_not_repeat_it(
+    announced: Json | None, sent: Json, shown: Json
+) -> None:
+    repair = ToolCallRepair()
+    if announced is not None:
+        repair.repaired(Normalized("tool-call", {"toolCallId": "c", **announced}, None))
+    request: Any = SimpleNamespace(
+        tool_call={"toolCallId": "c", **sent}, earlier=repair.open_call("c")
+    )
+    assert shown_call(request) == {"toolCallId": "c", **sent, **shown}

@@ -323,14 +323,14 @@ class AcpAdapter:
             "mcp_servers": servers,
             "additional_directories": snapshot.additional_directories,
         }
-        # An agent may have freed what it had of a closed session: loading brings it back.
-        is_loaded_first = snapshot.status == "closed" and can(agent, "load")
-        if can(agent, "resume") and not is_loaded_first:
+        is_closed = snapshot.status == "closed"  # only loading brings it back
+        if can(agent, "resume") and not is_closed:
             await self._host.resume_session(agent.agent_id, snapshot.session_id, **parameters)
         elif can(agent, "load"):
             await self._host.load_session(agent.agent_id, snapshot.session_id, **parameters)
         else:
-            raise unsupported(f"{self._definition.id} can neither resume nor load sessions")
+            lacking = "cannot load closed" if is_closed else "can neither resume nor load"
+            raise unsupported(f"{self._definition.id} {lacking} sessions; start a new one")
 
     async def release(self, feed: SessionFeed, *, is_ended: bool) -> None:
         """Release a session that has no subscriber; end the agent after its last session."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, TextIO, assert_never
 
+from msgspec import UNSET
+
 from quarterdeck.cli.terminal.event_text import (
     ASCII_MARKS,
     UNICODE_MARKS,
@@ -208,7 +210,7 @@ class TextPrinter:
             case PromptFinishedEvent():
                 self._finished(event.payload, state)
             case PermissionRequestCreatedEvent() | PermissionRequestResolvedEvent():
-                self._request(known)
+                self._request(known, state)
             case SessionStatusChangeEvent() | SessionResetEvent() | ApprovalMismatchEvent():
                 self._lifecycle(known)
             case SessionEvent() | HostEvent() | UnknownEvent():
@@ -414,20 +416,22 @@ class TextPrinter:
         self.end()
 
     def _request(
-        self, event: PermissionRequestCreatedEvent | PermissionRequestResolvedEvent
+        self,
+        event: PermissionRequestCreatedEvent | PermissionRequestResolvedEvent,
+        state: SessionState,
     ) -> None:
         if isinstance(event, PermissionRequestCreatedEvent):
-            self._requested(event.payload)
+            self._requested(event.payload, state)
         else:
             self._resolved(event.payload)
 
-    def _requested(self, payload: Mapping[str, Any]) -> None:
+    def _requested(self, payload: Mapping[str, Any], state: SessionState) -> None:
         call, options = payload.get("toolCall"), payload.get("options")
         listed = options if isinstance(options, list) else []
         self._options[str(payload.get("requestId"))] = listed
         self._paragraph()
         if self._shows_requests:
-            given = call if isinstance(call, Mapping) else {}
+            given = _known_call(call if isinstance(call, Mapping) else {}, state)
             for line in permission_prompt(given, listed, self._screen.width).opening():
                 self._screen.line(line.text, line.style)
             self._blank_lines = 0
@@ -501,6 +505,17 @@ def _outcome(payload: Mapping[str, Any], options: list[Any]) -> str:
 def _is_terminal(line: Line) -> bool:
     """Whether a line only names a terminal, which means nothing to people."""
     return line.style == "dim" and line.text.startswith("terminal ")
+
+
+def _known_call(given: Mapping[str, Any], state: SessionState) -> Mapping[str, Any]:
+    """Return the call of a request with the input and the diffs that were announced before it."""
+    known = state.tool_calls.get(str(given.get("toolCallId")))
+    if known is None:
+        return given
+    more: dict[str, Any] = {"content": list(known.content)}
+    if known.raw_input is not UNSET:
+        more["rawInput"] = known.raw_input
+    return {**more, **{name: value for name, value in given.items() if value is not None}}
 
 
 def _written(content: Sequence[Any], state: SessionState) -> list[Line]:

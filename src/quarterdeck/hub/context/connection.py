@@ -276,14 +276,10 @@ class ContextConnection:
         else:
             await self._greet()
 
-    def _start_of(self, session_id: str, message: ContextSubscribe) -> int:
-        """Return where a session begins for the client; 0 if its number means nothing any more."""
-        epoch = self._streams.logs.log_epoch
-        if LogCursor(message.epoch or None, message.from_seq).is_valid(epoch):
-            return message.from_seq
-        facts = {"sessionId": session_id, "epoch": epoch.id}
-        self._socket.push(write_message("history_reset", **facts))
-        return 0
+    def _is_valid(self, message: ContextSubscribe) -> bool:
+        """Return whether the number of a client still means the event it meant."""
+        cursor = LogCursor(message.epoch or None, message.from_seq)
+        return cursor.is_valid(self._streams.logs.log_epoch)
 
     async def _subscribe(self, session_id: str, message: ContextSubscribe) -> None:
         subscription = self._subscriptions.get(session_id)
@@ -294,9 +290,12 @@ class ContextConnection:
         ):
             return  # the client is getting it already
         try:
-            from_seq = self._start_of(session_id, message)
+            is_valid = self._is_valid(message)
+            from_seq = message.from_seq if is_valid else 0
             subscription = await self._open(session_id, from_seq=from_seq, is_replay=True)
             subscription.wants_epoch = message.epoch is not None
+            if not is_valid:
+                subscription.begin_with_reset()
         except (AcpError, StorageFailed) as error:
             self._socket.push(error_frame(error, sessionId=session_id))
             self._socket.push(write_message("history_complete", sessionId=session_id, lastSeq=0))
@@ -403,7 +402,8 @@ class ContextConnection:
             await self._continue_reopened()
             requesting, self._requesting = self._requesting, set()
             for session in self._runner.session_snapshots():
-                is_wanted = not self._subscribed and has_agent(session.status)
+                is_new = session.session_id not in self._old  # it may have ended already
+                is_wanted = not self._subscribed and (is_new or has_agent(session.status))
                 if session.session_id in requesting or is_wanted:
                     await self._follow(
                         session.session_id, has_request=session.session_id in requesting

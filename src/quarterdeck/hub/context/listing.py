@@ -2,8 +2,7 @@
 
 Live sessions are listed as the host knows them now. Sessions that were closed before the hub
 started can be read and reopened too; of those the newest are listed, because every change sends the
-whole list again. The last message is at the end of a log: a few events are read, once for each
-change.
+whole list again. The last message is at the end of a log: a few events are read for each change.
 """
 
 from __future__ import annotations

@@ -59,6 +59,11 @@ class ContextSubscription:
         """Report to the client when it has all that there is now."""
         self._replay_until = self.log.head
 
+    def begin_with_reset(self) -> None:
+        """Have the client discard what it has, before the first event of the history."""
+        facts = {"sessionId": self._session_id, "epoch": self.log.epoch}
+        self._frames.append(write_message("history_reset", **facts))
+
     @property
     def is_replaying(self) -> bool:
         return self._replay_until is not None

@@ -284,6 +284,7 @@ def inspect_request(
 ) -> InspectedRequest:
     """Inspect a request for a call."""
     session = request.session
+    tool_call = shown_call(request)
     options = option_views(request.options if isinstance(request.options, list) else ())
     card = PermissionCard(
         request_id=request.id,
@@ -293,15 +294,33 @@ def inspect_request(
         agent=UNSET if session.definition_id is None else session.definition_id,
         cwd=session.folders.cwd,
         title=session.title,
-        tool_call=request.tool_call,
+        tool_call=tool_call,
         call=call_view(call),
         options=options,
         is_ambiguous=is_ambiguous(options),
-        digest=digest_of(session.id, request.id, request.tool_call, request.options),
+        digest=digest_of(session.id, request.id, tool_call, request.options),
         requested_at=requested_at,
         expires_at=UNSET if expires_at is None else expires_at,
     )
     return InspectedRequest(card, call)
+
+
+def shown_call(request: PermissionRequest) -> Any:
+    """Return the call of a request with what is known of it and the request does not repeat.
+
+    A request updates its call: an agent that has announced a diff asks without it.
+    """
+    given: Any = request.tool_call
+    if not isinstance(given, Mapping) or request.earlier is None:
+        return given
+    known = {
+        "kind": request.earlier.kind,
+        "content": list(request.earlier.content),
+        "locations": list(request.earlier.locations),
+        "rawInput": request.earlier.raw_input,
+    }
+    more = {name: value for name, value in known.items() if given.get(name) is None}
+    return {**given, **{name: value for name, value in more.items() if value}}
 
 
 def sent_outcome(outcome: Mapping[str, Any], by: DecidedBy) -> dict[str, Any]:

@@ -340,8 +340,7 @@ class DecisionRecorder:
         for entries in (self._unwritten, self._recent):
             for request_id, (decision, key) in entries.items():
                 if decision.session_id == session_id:
-                    blank = replace(decision, request=None, mismatch=UNSET)
-                    entries[request_id] = IndexEntry(blank, key)
+                    entries[request_id] = IndexEntry(decision.blanked(), key)
                     self._mismatches.pop(request_id, None)
         self._progress.pop(session_id, None)
 

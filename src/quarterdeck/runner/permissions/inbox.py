@@ -74,7 +74,6 @@ from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.runner.actor import Actor, not_found
 from quarterdeck.runner.permissions.card import (
     InspectedRequest,
-    PermissionCard,
     derived_from,
     inspect_request,
     inspection_of,
@@ -236,18 +235,7 @@ class PermissionInbox:
             return f"{decided.reason} But the agent has no option that allows it once."
         return _RuleChoice(allowing[0].option_id, by)
 
-    # ---- what waits ----------------------------------------------------------------------------
-
-    @property
-    def pending(self) -> list[PermissionCard]:
-        """The requests that wait, the oldest first."""
-        inspections = [inspection_of(each) for each in self._host.pending_permissions()]
-        return [inspected.card for inspected in inspections if inspected is not None]
-
-    def get(self, request_id: str) -> PermissionCard | None:
-        request = self._host.pending_permission(request_id)
-        inspected = None if request is None else inspection_of(request)
-        return None if inspected is None else inspected.card
+    # ---- published requests ---------------------------------------------------------------------
 
     def on_event(self, event: Event) -> None:
         """Follow the host's stream: what is published is stored."""

@@ -9,7 +9,7 @@ folders and servers it had.
 | active or prompting  | nothing                                                      |
 | creating or resuming | waiting, at most `SETTLING_SECONDS`                          |
 | disconnected         | starting its agent, then resume; load if that is not offered |
-| closed               | `reopen` only: starting its agent, then load, else resume    |
+| closed               | `reopen` only: starting its agent, then load                 |
 | deleted              | nothing: the command is rejected                             |
 
 Callers that need the same agent or session at the same time share one operation (`once`), which
@@ -372,9 +372,8 @@ class SessionManager:
             "mcp_servers": self.whole_servers(session),
             "additional_directories": session.additional_directories,
         }
-        # An agent may have freed what it had of a closed session: loading brings it back.
-        is_loaded_first = session.status == "closed" and can_load(agent)
-        if can_resume(agent) and not is_loaded_first:
+        is_closed = session.status == "closed"  # only loading brings it back
+        if can_resume(agent) and not is_closed:
             try:
                 await self._host.resume_session(agent.agent_id, session_id, **params)
             except RpcError:
@@ -385,7 +384,8 @@ class SessionManager:
         if can_load(agent):
             await self._host.load_session(agent.agent_id, session_id, **params)
         else:
-            message = f"agent {name!r} can neither resume nor load sessions; start a new one"
+            lacking = "cannot load closed" if is_closed else "can neither resume nor load"
+            message = f"agent {name!r} {lacking} sessions; start a new one"
             raise AcpError(ERROR_CODES["capability_unsupported"], message)
 
     def whole_servers(self, session: SessionSnapshotWire | SessionOverview) -> list[Any]:
