@@ -1,6 +1,7 @@
-// A permission request. Apart from each other: what the agent says, the risk with its reason, what was
-// inspected (the command, the diff or the input, see `permission_subject`), the answers, and why no rule
-// decided.
+// A permission request. Apart from each other: what the agent says, the risk with its reason, why no rule
+// decided, what was inspected (the command, the diff or the input, see `permission_subject`), and the
+// answers. Nothing follows the answers, which stay at the lower edge: it would keep the end of a long call
+// from view.
 
 import type { JSX } from 'preact'
 import type { PermissionRequest } from '../data/index.ts'
@@ -81,13 +82,13 @@ export function PermissionCard({
           Contains invisible or text-reversing characters; they are shown as code points.
         </p>
       ) : null}
-      <Subject item={item} />
-      <Answers item={item} seen={seen} />
       {item.askedBecause === null ? null : (
         <p class="note">
           Asked because: <Visible text={item.askedBecause} />
         </p>
       )}
+      <Subject item={item} />
+      <Answers item={item} seen={seen} />
     </section>
   )
 }
