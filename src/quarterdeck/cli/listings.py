@@ -67,7 +67,7 @@ def _print_agents(
 
 
 def list_sessions(chosen: Namespace) -> int:
-    sessions = select_sessions(anyio.run(_fetch_sessions, HubAddress.of(chosen)), chosen)
+    sessions = select_sessions(anyio.run(_fetch_sessions, chosen), chosen)
     if chosen.json:
         print_json({"sessions": sessions[: chosen.limit]})
         return DONE
@@ -79,9 +79,10 @@ def list_sessions(chosen: Namespace) -> int:
     return DONE
 
 
-async def _fetch_sessions(address: HubAddress) -> list[dict[str, Any]]:
-    async with open_hub(address) as hub:
-        listed = (await hub.api.get("/api/sessions"))["sessions"]
+async def _fetch_sessions(chosen: Namespace) -> list[dict[str, Any]]:
+    which = "only" if chosen.archived else "exclude"
+    async with open_hub(HubAddress.of(chosen)) as hub:
+        listed = (await hub.api.get(f"/api/sessions?archived={which}"))["sessions"]
         waiting = await waiting_sessions(hub.api)
     return [{**session, "state": state_of(session, waiting)} for session in listed]
 
@@ -93,7 +94,7 @@ def select_sessions(sessions: Sequence[dict[str, Any]], chosen: Namespace) -> li
         {**session, "shortId": short[session["sessionId"]]}
         for session in reversed(sessions)
         if (chosen.state is None or session["state"] == chosen.state)
-        and (chosen.all or chosen.state == "done" or session["state"] != "done")
+        and (chosen.all or chosen.archived or chosen.state == "done" or session["state"] != "done")
     ]
     wanted.sort(key=lambda session: STATES.index(session["state"]))
     return wanted

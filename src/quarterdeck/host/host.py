@@ -37,6 +37,7 @@ from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.log.reader import LogReader
 from quarterdeck.host.log.stream import EncodedLog, OnEvent
 from quarterdeck.host.operations import Completion, OperationBody
+from quarterdeck.host.optional_calls import OptionalCalls
 from quarterdeck.host.options import HostOptions, resolve_agent_definition, resolve_host_options
 from quarterdeck.host.remote_agent import RemoteAgent
 from quarterdeck.host.requests.elicitations import ElicitationRequests
@@ -120,6 +121,7 @@ class Host:
         self._request_handlers = RequestHandlers(
             self.options, self._requests, self._sessions.find_for_request
         )
+        self.optional = OptionalCalls(self._emitter, self._sessions, self._agent, self._agent_of)
         self._agents: dict[str, AgentProcess] = {}
         self._last_agent = 0
         self._stack = AsyncExitStack()
@@ -360,10 +362,8 @@ class Host:
     ) -> list[SessionConfigOption]:
         """Change an option; return all options as they are then."""
         session = self._sessions.live(session_id)
-        wire = check_config_value(value)
-        return await self._turns.set_config_option(
-            self._agent_of(session), session, config_id, wire
-        )
+        agent, wire = self._agent_of(session), check_config_value(value)
+        return await self._turns.set_config_option(agent, session, config_id, wire)
 
     def get_session(self, session_id: str) -> SessionSnapshotWire | None:
         session = self._sessions.known.get(session_id)

@@ -40,6 +40,7 @@ from quarterdeck.protocol import (
     SessionStatus,
 )
 from quarterdeck.runner.actor import PROGRAM, Actor
+from quarterdeck.runner.optional_commands import OptionalCommandsApi
 from quarterdeck.runner.options import RunnerOptions
 from quarterdeck.runner.permissions.card import PermissionCard, inspection_of
 from quarterdeck.runner.permissions.decision_index import RecordedDecision
@@ -204,7 +205,7 @@ class LogSource(Protocol):
 # ---- the interface -------------------------------------------------------------------------------
 
 
-class RunnerApi(Protocol):
+class RunnerApi(OptionalCommandsApi, Protocol):
     """Everything that the hub, or a program in its place, asks of a runner."""
 
     # ---- state: synchronous, plain data ----------------------------------------------------

@@ -42,6 +42,12 @@ _CURRENT: Final = frozenset(
 """What holds now, and is kept while a session is resumed; the rest is history."""
 _CALLS: Final = frozenset({"tool-call", "tool-call-update", "tool-call-content-chunk"})
 _USER: Final = frozenset({"user-message-chunk", "message-update"})
+_CANCELLABLE: Final = {
+    "tool_call_update": ("tool_call", "toolCallId"),
+    "terminal_update": ("terminal", "terminalId"),
+}
+MOST_CANCELLABLE: Final = 1_000
+"""Of one session; what was offered first is forgotten first."""
 OWN_TURN: Final = "the agent worked by itself"
 
 
@@ -70,6 +76,8 @@ class Acp2Updates:
         events = fold.fold(update)
         for event in events:
             self._take(connection, session, event)
+        if "capabilities" in update:
+            _take_capabilities(session, update)
         if update.get("sessionUpdate") == "subagent_update":
             self._on_child(agent, session, update)
         if update.get("sessionUpdate") == "state_update" and session.operation is None:
@@ -199,6 +207,19 @@ class Acp2Updates:
         state = update.get("state")
         if child is not None and isinstance(state, dict):
             self.on_update(agent, child.id, {"sessionUpdate": "state_update", **state})
+
+
+def _take_capabilities(session: HostSession, update: dict[str, Any]) -> None:
+    """Note whether an agent offers to cancel one tool call or one terminal."""
+    kind, name = _CANCELLABLE.get(str(update.get("sessionUpdate")), ("", ""))
+    wanted, offered = update.get(name), update["capabilities"]
+    if not isinstance(wanted, str):
+        return
+    session.cancellable.pop((kind, wanted), None)
+    if isinstance(offered, dict) and isinstance(offered.get("cancel"), dict):
+        session.cancellable[kind, wanted] = None
+        if len(session.cancellable) > MOST_CANCELLABLE:
+            del session.cancellable[next(iter(session.cancellable))]
 
 
 def fold_of(session: HostSession) -> UpdateFold:
