@@ -98,7 +98,7 @@ class Counter:
 
 @asynccontextmanager
 async def session(storage: Storage, *command: str) -> AsyncIterator[tuple[Host, str]]:
-    definition = {"id": "peer", "command": command[0], "args": command[1:]}
+    definition: dict[str, object] = {"id": "peer", "command": command[0], "args": command[1:]}
     if ACP2 in command[-1]:
         definition["protocol"] = 2
     async with Host(HostOptions(storage=storage)) as host:

@@ -56,7 +56,7 @@ def scenario(
     version: int, *, offered: bool, turn: list[Json] | None = None, **methods: Any
 ) -> Json:
     """Return a scripted agent of a version that offers everything, or nothing."""
-    session = {name: {} for name in OFFERS} if offered else {}
+    session: Json = {name: {} for name in OFFERS} if offered else {}
     if version == 1:
         capabilities: Json = {"sessionCapabilities": session}
         if offered:
@@ -193,7 +193,9 @@ async def test_archive_and_status_are_asked_of_an_agent_that_has_them(
 async def test_providers_pass_through_and_their_headers_are_hidden(
     tmp_path: Path, version: int
 ) -> None:
-    failing = {"providers/set": [[{"result": {}}], [{"stderr": SECRET}, {"fail": f"no: {SECRET}"}]]}
+    failing: Json = {
+        "providers/set": [[{"result": {}}], [{"stderr": SECRET}, {"fail": f"no: {SECRET}"}]]
+    }
     script = scenario(version, offered=True, **failing)
     async with running(tmp_path, version, script) as one:
         host_seen = Seen()

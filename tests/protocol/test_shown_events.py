@@ -41,6 +41,9 @@ INFO = {"terminal_info": {"cwd": "/p", "terminal_id": "t1"}}
 EXIT = {"terminal_exit": {"terminal_id": "t1", "exit_code": 3, "signal": None}}
 
 
+QUESTION = [{"type": "content", "content": {"type": "text", "text": "Do you want to run it?"}}]
+
+
 def piece(name: str, data: str) -> Json:
     return {name: {"terminal_id": "t1", "data": data}}
 
@@ -95,6 +98,23 @@ RECORDED: dict[str, list[Json]] = {
             rawOutput={"content": [{"type": "text", "text": "mark-a mark-b"}], "isError": False},
         )
     ],
+    "codex-zed, with the question as content": [
+        announced(status="pending", content=QUESTION),
+        announced(),
+        update(content=QUESTION),
+        update(
+            "failed",
+            rawOutput={
+                "stdout": "mark-a\nmark-b\n",
+                "stderr": "",
+                "aggregated_output": "mark-a\nmark-b\n",
+            },
+        ),
+    ],
+    "only an error output": [
+        announced(),
+        update("failed", rawOutput={"stdout": "", "stderr": "mark-a mark-b", "exit_code": 1}),
+    ],
     "a text": [announced(), update("completed", rawOutput="mark-a mark-b")],
     "raw output before the end": [
         announced(),
@@ -126,6 +146,27 @@ def test_output_is_shown_whichever_way_it_is_sent(agent: str, view: str) -> None
     text = VIEWS[view](list(events(RECORDED[agent])))
     for mark in ("mark-a", "mark-b"):
         assert text.count(mark) >= 1, text
+
+
+@pytest.mark.parametrize(
+    "updates",
+    [
+        [announced(), update("completed", content=QUESTION, rawOutput="mark-a")],
+        [
+            announced(content=[{"type": "content", "content": {"type": "text", "text": "mark-a"}}]),
+            update("completed", rawOutput={"stdout": " mark-a\n"}),
+        ],
+        [announced(kind="read", content=QUESTION), update("completed", rawOutput="mark-a")],
+        [announced(content=TERMINAL), update("completed", rawOutput="mark-a")],
+    ],
+    ids=["content with the end", "the same text", "not a command", "a terminal"],
+)
+def test_raw_output_is_not_added_to_content_that_has_it(updates: list[Json]) -> None:
+    shown = initial_state("s")
+    for event in events(updates):
+        shown = reduce_shown(shown, event)
+    (call,) = shown.tool_calls.values()
+    assert len(call.content) == 1
 
 
 def _state(log: list[Event]) -> str:

@@ -325,6 +325,14 @@ async def test_a_child_that_exits_is_explained_with_status_and_last_words() -> N
     assert reason.endswith("exited with status 3; its last words: bad key")
 
 
+async def test_last_words_have_no_colours() -> None:
+    script = "import sys; print('\\x1b[31mERROR\\x1b[0m bad \\x1b[1mkey', file=sys.stderr)"
+    async with open_process([sys.executable, "-c", script]) as child, pumping(child) as received:
+        assert await received.end() == b""
+        reason = await child.explain_end()
+    assert reason.endswith("its last words: ERROR bad key")
+
+
 async def test_a_child_that_fails_at_its_start_is_explained_to_the_first_caller() -> None:
     command = ["sh", "-c", "echo 'bad api key' >&2; exit 3"]
     for _ in range(5):

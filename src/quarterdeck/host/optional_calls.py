@@ -29,6 +29,7 @@ from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.log.repair import mark
 from quarterdeck.host.sessions.registry import SessionRegistry
 from quarterdeck.host.sessions.session import HostSession
+from quarterdeck.host.sessions.updates import UpdateRecorder
 from quarterdeck.protocol import Normalized
 
 TITLE_LENGTH: Final = 1000
@@ -49,6 +50,7 @@ class OptionalCalls:
     ) -> None:
         self._emitter = emitter
         self._sessions = sessions
+        self._recorder = UpdateRecorder(emitter, sessions)
         self._agent = agent
         self._agent_of = agent_of
 
@@ -77,7 +79,7 @@ class OptionalCalls:
             wanted = stored if isinstance(stored, str) and stored.strip() else wanted
         if session.is_live:
             payload = {"title": wanted}
-            self._sessions.record(
+            self._recorder.record(
                 session, Normalized("session-info-update", payload, mark(RENAMED))
             )
             await self._emitter.journal.settled()

@@ -1,14 +1,15 @@
 """Events of tool calls as views show them: with the output that agents send beside `content`. Pure.
 
 The log has what an agent sent, and `reduce` is documented to the letter. Agents send the output of
-a command in four ways that neither has a place for:
+a command in five ways that neither has a place for:
 
     where                                     agents             shown as
     `_meta.terminal_output_delta`,            codex, pi, claude  output of a terminal of the call;
     `_meta.terminal_output`: `data` to add                       the terminal is added to the
     `_meta.terminal_exit`                                        content if the call has none
-    `rawOutput` of a call without content     cline, codex-zed,  text content, when the call ends
-                                              copilot
+    `rawOutput` of a call without content     cline, copilot     text content, when the call ends
+    `rawOutput` of a command whose content    codex-zed          text content after it, when the
+    is from before its end                                       call ends without content
 
 and `reduce` replaces the extensions of a call with those of each update, so the tool's `name` and
 `_meta` of its announcement would be lost. `shown_events` returns an event with all of this in the
@@ -38,7 +39,10 @@ from quarterdeck.protocol.tool_calls import is_final_status, tool_call_key
 _OUTPUTS: Final = ("terminal_output", "terminal_output_delta")
 _PASSING: Final = frozenset({*_OUTPUTS, "terminal_exit"})
 """Keys of `_meta` that belong to one update and not to the call."""
-_TEXTS: Final = ("output", "stdout", "text", "result", "content", "message", "error")
+_TEXTS: Final = (
+    *("aggregated_output", "output", "stdout", "stderr", "text"),
+    *("result", "content", "message", "error"),
+)
 
 
 def shown_events(state: SessionState, event: Event) -> Sequence[Event]:
@@ -148,13 +152,33 @@ def _shown_content(
     if sent is None and before is not None:
         known = list(before.content)
     shown = with_terminals(known, outputs)
-    if shown is None and not known and is_final_status(payload.get("status")):
-        raw = payload.get("rawOutput")
-        if raw is None and before is not None and before.raw_output is not UNSET:
-            raw = before.raw_output
-        if text := raw_output_text(raw):
-            shown = [{"type": "content", "content": {"type": "text", "text": text}}]
-    return shown
+    if shown is not None or not is_final_status(payload.get("status")):
+        return shown
+    kind = payload.get("kind", None if before is None else before.kind)
+    if known and (isinstance(sent, list) or not is_before_output(kind, known)):
+        return None
+    raw = payload.get("rawOutput")
+    if raw is None and before is not None and before.raw_output is not UNSET:
+        raw = before.raw_output
+    text = raw_output_text(raw)
+    if not text or has_lines("\n".join(map(_text_in, known)), text):
+        return None
+    return [*known, {"type": "content", "content": {"type": "text", "text": text}}]
+
+
+def is_before_output(kind: Any, content: Sequence[Any]) -> bool:
+    """Return whether the content of a call can be from before its output: text of a command.
+
+    Agents put the question of a permission request there.
+    """
+    return kind == "execute" and all(
+        isinstance(each, Mapping) and each.get("type") == "content" for each in content
+    )
+
+
+def has_lines(text: str, lines: str) -> bool:
+    """Return whether a text has each of the lines."""
+    return all(line.strip() in text for line in lines.splitlines())
 
 
 def _terminal_event(event: ToolCallEvent | ToolCallUpdateEvent, payload: Any) -> Event:

@@ -40,6 +40,7 @@ from quarterdeck.protocol import (
     SessionStatus,
 )
 from quarterdeck.runner.actor import PROGRAM, Actor
+from quarterdeck.runner.context_commands import ContextSession
 from quarterdeck.runner.optional_commands import OptionalCommandsApi
 from quarterdeck.runner.options import RunnerOptions
 from quarterdeck.runner.permissions.card import PermissionCard, inspection_of
@@ -417,15 +418,21 @@ class RunnerApi(OptionalCommandsApi, Protocol):
 
     async def execute_context_command(
         self, session_id: str, command: ACPCommand, *, by: Actor = PROGRAM
-    ) -> None:
-        """Carry out a command of the context protocol (seed 000) by the session's adapter.
+    ) -> PromptEntry | None:
+        """Carry out a command of the context protocol (seed 000).
+
+        A message is a prompt of the queue. It is returned when it runs, or at once if it has to
+        wait for others: then it is queued.
 
         Raises:
             QuarterdeckError: if it cannot be carried out, with a code that says why.
         """
 
-    def context_capabilities(self) -> list[ACPCapabilities]:
-        """Return what the agents of the sessions can do, in the context protocol's words."""
+    async def context_capabilities(self) -> list[ACPCapabilities]:
+        """Return what agents can do in the context protocol's words: installed, or of sessions."""
+
+    def context_session(self, session_id: str) -> ContextSession | None:
+        """Return what the context protocol shows of a session beyond its events."""
 
     # ---- prompts ---------------------------------------------------------------------------
 

@@ -148,6 +148,11 @@ class Connection:
         """Whether messages can still be sent."""
         return self._outbox.failure is None
 
+    @property
+    def end_reason(self) -> str | None:
+        """Why nothing can be sent any more; None while it can."""
+        return None if self._outbox.failure is None else str(self._outbox.failure)
+
     async def wait_closed(self) -> None:
         """Wait until the connection is closed and everything the peer sent is handled."""
         await self._ended.wait()

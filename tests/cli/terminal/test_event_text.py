@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from quarterdeck.cli.terminal.demo_printer import DemoTextPrinter
-from quarterdeck.cli.terminal.event_text import UNICODE_MARKS, final_lines
+from quarterdeck.cli.terminal.event_text import UNICODE_MARKS, cost_words, final_lines
 from quarterdeck.protocol import (
     Normalized,
     initial_state,
@@ -134,3 +134,20 @@ def test_unreadable_content_is_marked_or_left_out(update: Any, row: tuple[str, l
     event = make_session_event(fact.type, "sess-1", seq=1, ts=0, payload=fact.payload)
     state = reduce(initial_state("sess-1"), event)
     assert row in final_lines(state, UNICODE_MARKS)
+
+
+@pytest.mark.parametrize(
+    ("amount", "words"),
+    [
+        (0.05498999999999999, "0.05499 USD"),
+        (0.1 + 0.2, "0.3 USD"),
+        (0.07, "0.07 USD"),
+        (2, "2 USD"),
+        (12.0, "12 USD"),
+        ("free", "free USD"),
+        (None, "None USD"),
+        (float("inf"), "inf USD"),
+    ],
+)
+def test_an_amount_of_money_is_not_shown_as_a_sum_of_floats(amount: Any, words: str) -> None:
+    assert cost_words({"amount": amount, "currency": "USD"}) == words

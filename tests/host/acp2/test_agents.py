@@ -521,3 +521,29 @@ async def test_a_sub_agent_takes_no_commands_and_ends_with_its_parent() -> None:
         assert child.status == "closed"
         closed = [each for each in seen.of("diagnostic") if "session/close" in each["message"]]
         assert all("'k'" not in each["message"] for each in closed)
+
+
+ENDS = """
+import json, os, signal, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    answer = {"jsonrpc": "2.0", "id": message.get("id"), "result": {"sessionId": "s"}}
+    if message["method"] == "initialize":
+        can = {"session": {}}
+        answer["result"] = {"protocolVersion": 2, "info": {"name": "a"}, "capabilities": can}
+    if message["method"] == "session/prompt":
+        answer["result"] = {"messageId": "m"}
+        print(json.dumps(answer), flush=True)
+        print("fatal: out of luck", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    print(json.dumps(answer), flush=True)
+"""
+
+
+async def test_an_agent_that_ends_in_a_turn_is_explained() -> None:
+    async with Host(HostOptions(kill_timeout_ms=2000)) as host:
+        definition = {"id": "a", "command": sys.executable, "args": ["-c", ENDS], "protocol": 2}
+        agent = await host.spawn_agent(definition)
+        session = await host.create_session(agent.agent_id, cwd="/")
+        with pytest.raises(AcpError, match="ended by SIGKILL; its last words: fatal: out of luck"):
+            await host.prompt(session.session_id, "go")

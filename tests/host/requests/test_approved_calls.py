@@ -175,3 +175,33 @@ def test_odd_values_of_an_agent_do_not_raise(odd: Any) -> None:
         session = Session(request)
         for name in ("kind", "rawInput", "locations", "content", "status"):
             session.update(**{name: odd})
+
+
+STARTED = 1794872751422
+COMMAND = {"command": ["/bin/bash", "-lc", "git status"], "cwd": "/p"}
+
+
+@pytest.mark.parametrize(
+    ("shown", "done", "differs"),
+    [
+        ({"started_at_ms": STARTED}, {"started_at_ms": STARTED + 9, "process_id": "10"}, False),
+        ({"startedAt": STARTED}, {"startedAt": STARTED + 9, "pid": 10}, False),
+        ({}, {"started_at": STARTED, "timestamp": STARTED}, False),
+        ({"started_at_ms": STARTED}, {"started_at_ms": "rm x"}, True),
+        ({"process_id": "10"}, {"process_id": "11"}, True),
+        ({}, {"process_id": "x; rm y"}, True),
+        ({}, {"start_at": STARTED}, True),
+    ],
+)
+def test_the_time_and_the_process_of_a_command_are_no_difference(
+    shown: Any, done: Any, differs: bool
+) -> None:
+    asked = {**RUN, "rawInput": {**COMMAND, **shown}}
+    found = Session(asked).update(rawInput={**COMMAND, **done})
+    assert found == (["rawInput"] if differs else [])
+
+
+def test_the_process_of_what_is_no_command_is_a_difference() -> None:
+    asked = {"toolCallId": "1", "kind": "other", "title": "end", "rawInput": {"name": "end"}}
+    found = Session(asked).update(rawInput={"name": "end", "process_id": "1"})
+    assert found == ["rawInput"]

@@ -18,7 +18,7 @@ PROVIDER = {"providerId": "main", "apiType": "anthropic", "baseUrl": "http://x"}
 
 def able(**methods: Any) -> AgentSettings:
     """Return an agent that offers everything."""
-    capabilities = {
+    capabilities: dict[str, Any] = {
         "sessionCapabilities": {"resume": {}, "fork": {}, "title": {}, "archive": {}, "status": {}},
         "auth": {"status": {}},
         "providers": {},

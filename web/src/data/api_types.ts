@@ -189,6 +189,7 @@ export interface ElicitationView {
   sessionId?: string
   agentId?: string
   request: { [key: string]: unknown }
+  requestedAt?: string
 }
 
 export type EmptyBody = Record<string, never>
@@ -378,6 +379,7 @@ export interface PermissionCard {
   digest: string
   requestedAt: string
   expiresAt?: string
+  askedBecause?: string
 }
 
 export interface PermissionList {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite
 from typing import Any, Final, NamedTuple, TypeAlias, assert_never
 
 from quarterdeck.protocol import (
@@ -285,7 +286,15 @@ def usage_words(usage: Mapping[str, Any]) -> str:
     """Return how full the context is, and what the session cost so far."""
     words = f"{_number(usage.get('used'))} of {_number(usage.get('size'))} tokens"
     cost = _table(usage.get("cost"))
-    return f"{words}, {cost.get('amount')} {cost.get('currency')}" if cost else words
+    return f"{words}, {cost_words(cost)}" if cost else words
+
+
+def cost_words(cost: Mapping[str, Any]) -> str:
+    """Return an amount of money without what is left of adding floats."""
+    amount = cost.get("amount")
+    if isinstance(amount, float) and isfinite(amount):
+        amount = f"{amount:.6f}".rstrip("0").rstrip(".")
+    return f"{amount} {cost.get('currency')}"
 
 
 def _stopped(state: Mapping[str, Any]) -> str:
@@ -382,7 +391,7 @@ def _describe_other(event: _SettingsEvent | _OtherEvent | _WorkEvent) -> str:
         case SessionInfoUpdateEvent():
             return str(payload.get("title", ""))
         case ApprovalMismatchEvent():
-            return f"{payload.get('requestId')}: the agent did something else than what was shown"
+            return f"{payload.get('requestId')}: the agent did something other than what was shown"
         case UsageUpdateEvent():
             return usage_words(payload)
         case (

@@ -347,12 +347,8 @@ class TextPrinter:
         is_known = call_id in self._printed
         printed_status, printed_lines = self._printed.get(call_id, (None, []))
         if call is not None and is_final_status(status):
-            if not lines and not printed_lines:  # output that came beside the content
-                lines = [
-                    line
-                    for line in content_lines({"content": list(call.content)}, self._cwd)
-                    if not _is_terminal(line)
-                ]
+            if not lines:  # output that came beside the content
+                lines = self._more_lines(call.content, printed_lines)
             lines += _written(call.content, state)
         if is_known and status == printed_status and lines in ([], printed_lines):
             return
@@ -362,6 +358,15 @@ class TextPrinter:
         self._line(summary(event, state, self._marks), style)
         if lines != printed_lines:
             self._body(lines)
+
+    def _more_lines(self, content: Sequence[Any], printed: list[Line]) -> list[Line]:
+        """Return the lines of content after those that were printed; none if others were."""
+        lines = [
+            line
+            for line in content_lines({"content": list(content)}, self._cwd)
+            if not _is_terminal(line)
+        ]
+        return lines[len(printed) :] if lines[: len(printed)] == printed else []
 
     def _block(self, event: Event, state: SessionState, title: str) -> None:
         self._paragraph()
@@ -448,7 +453,7 @@ class TextPrinter:
 
     def _mismatch(self, payload: Mapping[str, Any]) -> None:
         self._paragraph()
-        self._line("the agent did something else than what was approved", "bad")
+        self._line("the agent did something other than what was approved", "bad")
         for line in mismatch_lines(payload):
             self._line(f"  {line.text}", line.style)
 

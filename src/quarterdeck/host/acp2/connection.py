@@ -222,7 +222,8 @@ class Acp2Connection:
             if self.prompts.get(session_id) is prompt:
                 del self.prompts[session_id]
         if not prompt.ended.is_set():
-            raise ConnectionClosed("the agent ended before its turn did")
+            reason = self._connection.end_reason
+            raise ConnectionClosed(f"session/prompt was not answered: {reason}")
         return None
 
     async def _end_when_closed(self, scope: anyio.CancelScope) -> None:

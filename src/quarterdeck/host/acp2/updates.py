@@ -26,6 +26,7 @@ from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.log.repair import mark
 from quarterdeck.host.sessions.registry import SessionRegistry
 from quarterdeck.host.sessions.session import LIVE, HostSession
+from quarterdeck.host.sessions.updates import UpdateRecorder
 from quarterdeck.protocol import Normalized
 from quarterdeck.protocol.acp2_updates import UpdateFold
 from quarterdeck.wire import method_not_found
@@ -41,6 +42,9 @@ _CURRENT: Final = frozenset(
 )
 """What holds now, and is kept while a session is resumed; the rest is history."""
 _CALLS: Final = frozenset({"tool-call", "tool-call-update", "tool-call-content-chunk"})
+_PLAIN: Final = frozenset({"agent-message-chunk", "agent-thought-chunk"})
+"""Recorded without a second look."""
+_PLAIN_UPDATES: Final = ("agent_message_chunk", "agent_thought_chunk")
 _USER: Final = frozenset({"user-message-chunk", "message-update"})
 _CANCELLABLE: Final = {
     "tool_call_update": ("tool_call", "toolCallId"),
@@ -57,6 +61,7 @@ class Acp2Updates:
     def __init__(self, emitter: Emitter, sessions: SessionRegistry) -> None:
         self._emitter = emitter
         self._sessions = sessions
+        self._recorder = UpdateRecorder(emitter, sessions)
         self._requests = 0
         self.children = ChildSessions(emitter, sessions)
 
@@ -66,21 +71,27 @@ class Acp2Updates:
         if connection is None:
             return
         if session is None:
-            self._sessions.buffer_early(agent, session_id, update)
+            self._recorder.buffer_early(agent, session_id, update)
             return
         if session.agent_id != agent.id:
-            self._sessions.report_foreign(agent, session_id)
+            self._recorder.report_foreign(agent, session_id)
             return
-        fold = fold_of(session)
+        fold = session.fold or fold_of(session)
         was_working = fold.is_working
-        events = fold.fold(update)
-        for event in events:
-            self._take(connection, session, event)
+        is_open = session.operation is None and session.status in LIVE
+        for event in fold.fold(update):
+            if is_open and event.type in _PLAIN:  # almost always
+                self._emitter.enqueue(session, event)
+            else:
+                self._take(connection, session, event)
+        name = update.get("sessionUpdate")
+        if name in _PLAIN_UPDATES:
+            return
         if "capabilities" in update:
             _take_capabilities(session, update)
-        if update.get("sessionUpdate") == "subagent_update":
+        if name == "subagent_update":
             self._on_child(agent, session, update)
-        if update.get("sessionUpdate") == "state_update" and session.operation is None:
+        if name == "state_update" and session.operation is None:
             self._on_state(connection, session, update, was_working=was_working)
 
     def _take(self, connection: Acp2Connection, session: HostSession, event: Normalized) -> None:
@@ -98,9 +109,9 @@ class Acp2Updates:
             session.tool_calls.learn(event)
             self._emitter.enqueue(session, event)
             if event.type != "tool-call-content-chunk":
-                self._sessions.check_approved(session, event.payload)
+                self._recorder.check_approved(session, event.payload)
             return
-        self._sessions.record(session, event)
+        self._recorder.record(session, event)
 
     def request_params(self, agent: AgentProcess, method: str, params: Any) -> Any:
         """Return the params of an agent's request in the words of ACP 1.

@@ -1,13 +1,15 @@
 """Compares what an agent does after an approval with what was shown. Pure.
 
-A host cannot stop a program that does something else than what was allowed, but it can report it.
+A host cannot stop a program that does something other than what was allowed, but it can report it.
 What a person saw is read by `quarterdeck.policy`, and so is what the agent does:
 
 | the agent                                | differs if                                            |
 | ---------------------------------------- | ----------------------------------------------------- |
 | updates the call: kind                   | another kind was shown; "other" is no kind            |
 | updates the call: rawInput               | a key has another value, or it names a command, a     |
-|                                          | path, an address or a folder that was not shown       |
+|                                          | path, an address or a folder that was not shown; the  |
+|                                          | time of a start and the process of a command may be   |
+|                                          | new                                                   |
 | updates the call: locations, diffs       | a path was not shown; a diff has another text         |
 | creates a terminal                       | it runs no command of a call that is open             |
 | writes a file                            | no open call names it; or its text is not the one of  |
@@ -39,6 +41,10 @@ _EMPTY: Final[tuple[Any, ...]] = (None, {}, [], "")
 _CHANGED_FOLDER: Final = re.compile(
     r"cd (?:'([^']*)'|\"([^\"$`\\]*)\"|([^\s;&|<>$`()'\"\\]+)) && (.*)", re.DOTALL
 )
+_START: Final = re.compile(r"(?i)timestamp(_?ms)?|(started|requested|created)_?at(_?ms)?")
+"""Keys of an input that tell when a call began."""
+_PROCESS: Final = re.compile(rf"{_START.pattern}|pid|process_?id")
+"""The same, and which process runs it."""
 _TEXT_KEYS: Final = ("content", "file_text", "contents", "text")
 
 
@@ -207,9 +213,17 @@ class ApprovedCalls:
             keys = [
                 key
                 for key, value in before_input.items()
-                if is_text_key(key) and _is_changed(value, given.get(key))
+                if is_text_key(key)
+                and _is_changed(value, given.get(key))
+                and not (_START.fullmatch(key) and _is_number(given.get(key)))
             ]
-            added = [key for key in now.stated.unknown if key not in shown.stated.unknown]
+            facts = _PROCESS if _shown_commands(shown) else _START
+            added = [
+                key
+                for key in now.stated.unknown
+                if key not in shown.stated.unknown
+                and not (facts.fullmatch(key) and _is_number(given.get(key)))
+            ]
             if keys or added:
                 before = [f"{key}: {before_input[key]}" for key in keys]
                 after = [f"{key}: {given.get(key)}" for key in [*keys, *added]]
@@ -275,6 +289,10 @@ def _is_same_line(line: str, shown: str) -> bool:
 
 def _is_changed(before: Any, after: Any) -> bool:
     return before not in _EMPTY and after not in _EMPTY and before != after
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) or (isinstance(value, str) and value.isdecimal())
 
 
 def _texts_for(call: Call, path: str, cwd: str) -> list[str]:

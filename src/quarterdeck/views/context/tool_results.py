@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from quarterdeck.jsontext import encode_json
 from quarterdeck.policy import PATH_KEYS, plain_path, relative_path, text_of
+from quarterdeck.protocol.shown_events import has_lines, is_before_output, raw_output_text
 from quarterdeck.views.context.call_state import NamedToolCall, objects
 from quarterdeck.views.context.changes import (
     Change,
@@ -100,6 +101,9 @@ def output_text(call: NamedToolCall, terminals: Mapping[str, TerminalText]) -> s
     if not text:
         text = "\n".join(terminals[each].text for each in call.terminal_ids if each in terminals)
     text = text or _raw_text(call.raw_output)
+    if is_before_output(call.kind, call.content):
+        raw = raw_output_text(call.raw_output)
+        text = text if has_lines(text, raw) else f"{text.rstrip()}\n{raw}"
     if len(text) <= LONGEST:
         return text
     if call.kind == "execute":
@@ -300,6 +304,7 @@ class CallEffects:
             sub_agent_id=call.id,
             parent_tool_call_id=call.id,
             result=result,
+            token_usage=call.reported_usage,
         )
 
     def _derives(self, what: str) -> bool:

@@ -121,7 +121,7 @@ class ProcessTransport:
             await self.process.wait()
             await self._stderr_ended.wait()
         text = f"{self._program} {_ending(self.process.returncode)}"
-        line = explaining_line(self.last_stderr)
+        line = explaining_line([_STYLES.sub("", each) for each in self.last_stderr])
         return f"{text}; its last words: {line}" if line else text
 
     async def drain_stderr(self, stream: ByteReceiveStream) -> None:
@@ -152,6 +152,7 @@ class ProcessTransport:
                 logger.exception("callback for standard error failed")
 
 
+_STYLES: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _NOISE: Final = re.compile(
     r"\s*$|\s+at .*[:(]|\s*File \".*\", line \d+|\s*[\^~]+\s*$|Node\.js v\d|stack backtrace:"
     r"|note: run with `RUST_BACKTRACE|\s+\d+: |goroutine \d+|npm (error|ERR!) A complete log"
