@@ -23,7 +23,7 @@ from pathlib import Path
 
 import anyio
 from measure import Stopwatch, percentiles
-from traffic import SESSION, write_traffic
+from traffic import ACP2, SESSION, write_traffic
 
 from quarterdeck.host import Host, HostOptions
 from quarterdeck.protocol import Event
@@ -41,8 +41,14 @@ import sys
 sys.path.insert(0, {str(HERE)!r})
 import peer
 peer.RESULTS[b'"session/new"'] = b'{{"sessionId":"{SESSION}"}}'
+if b'"protocolVersion":2' in VERSION:
+    peer.RESULTS[b'"initialize"'] = VERSION
+    peer.RESULTS[b'"session/prompt"'] = b'{{"messageId":"prompt"}}'
 peer.main()
 """
+ACP2_ANSWER = (
+    b'{"protocolVersion":2,"info":{"name":"p","version":"1"},"capabilities":{"session":{}}}'
+)
 LATENCY_AGENT = """
 import json, sys, time
 results = {"initialize": {"protocolVersion": 1}, "session/new": {"sessionId": "SESSION"}}
@@ -92,14 +98,19 @@ class Counter:
 
 @asynccontextmanager
 async def session(storage: Storage, *command: str) -> AsyncIterator[tuple[Host, str]]:
+    definition: dict[str, object] = {"id": "peer", "command": command[0], "args": command[1:]}
+    if ACP2 in command[-1]:
+        definition["protocol"] = 2
     async with Host(HostOptions(storage=storage)) as host:
-        agent = await host.spawn_agent({"id": "peer", "command": command[0], "args": command[1:]})
+        agent = await host.spawn_agent(definition)
         created = await host.create_session(agent.agent_id, cwd="/")
         yield host, created.session_id
 
 
 def peer(kind: str) -> tuple[str, ...]:
-    return (sys.executable, "-c", PEER, str(TRAFFIC / f"{kind}.ndjson"))
+    version = ACP2_ANSWER if kind.startswith(ACP2) else b""
+    program = f"VERSION = {version!r}\n{PEER}"
+    return (sys.executable, "-c", program, str(TRAFFIC / f"{kind}.ndjson"))
 
 
 async def stream(storage: Storage, kind: str, subscribers: str) -> None:

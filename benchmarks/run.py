@@ -114,6 +114,8 @@ STREAMS = {
     "memory, mix, 100 subscribers": ("stream", "memory", "mix", "100"),
     "memory, chunks": ("stream", "memory", "chunks", "1"),
     "memory, chunks, 100 subscribers": ("stream", "memory", "chunks", "100"),
+    "memory, mix, ACP 2": ("stream", "memory", "acp2-mix", "1"),
+    "memory, chunks, ACP 2": ("stream", "memory", "acp2-chunks", "1"),
     "SQLite, mix": ("stream", "sqlite", "mix", "1"),
     "SQLite, mix, 100 subscribers": ("stream", "sqlite", "mix", "100"),
     "SQLite, chunks": ("stream", "sqlite", "chunks", "1"),
@@ -155,9 +157,17 @@ def host(rounds: int) -> Table:
         "",
         *table(head, rows),
         "",
+        *acp2_ratios(results),
         *host_latency(rounds),
         *host_memory(),
     ]
+
+
+def acp2_ratios(results: Mapping[str, list[Figures]]) -> Table:
+    costs = {name: best(each, "cpu_us") for name, each in results.items()}
+    pairs = {kind: (costs[f"memory, {kind}, ACP 2"], costs[f"memory, {kind}"]) for kind in KINDS}
+    ratios = [f"{kind} {second / first:.2f}" for kind, (second, first) in pairs.items()]
+    return [f"An update of ACP 2 costs, times one of ACP 1 (memory): {', '.join(ratios)}.", ""]
 
 
 def host_latency(rounds: int) -> Table:

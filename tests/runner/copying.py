@@ -104,7 +104,7 @@ class CopyingRunner(Runner):
     """A `Runner` of which only copies cross."""
 
 
-API = [name for name, value in vars(RunnerApi).items() if inspect.isfunction(value)]
+API = [name for name, value in inspect.getmembers(RunnerApi, inspect.isfunction)]
 API = [name for name in API if not name.startswith("_")]
 for _name in API:
     setattr(CopyingRunner, _name, _copying(_name))

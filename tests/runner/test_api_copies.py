@@ -20,6 +20,7 @@ from tests.hub.api import (
     test_agents as agents,
     test_files as files,
     test_folders as folders,
+    test_optional as optional,
     test_prompts as prompts,
     test_transcript as transcript,
 )
@@ -44,6 +45,9 @@ CASES: list[Case] = [
     agents.test_options_go_to_the_agent,
     files.test_files_are_found_by_letters_of_their_names,
     folders.test_folders_are_listed_without_files_and_hidden_ones,
+    optional.test_a_session_is_forked_and_listed_with_its_source,
+    optional.test_a_closed_session_is_renamed_and_archived,
+    optional.test_providers_are_passed_through_and_headers_are_nowhere,
     prompts.test_prompts_wait_are_changed_cancelled_and_run_in_order,
     prompts.test_a_key_that_was_used_for_another_prompt_is_refused,
     prompts.test_the_meta_of_a_prompt_is_for_those_who_may_choose_modes,

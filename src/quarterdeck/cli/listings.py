@@ -77,7 +77,7 @@ def _print_agents(
 def list_sessions(chosen: Namespace) -> int:
     if chosen.end_agent is not None:
         return anyio.run(_end_agent, chosen)
-    sessions = select_sessions(anyio.run(_fetch_sessions, HubAddress.of(chosen)), chosen)
+    sessions = select_sessions(anyio.run(_fetch_sessions, chosen), chosen)
     if chosen.json:
         print_json({"sessions": sessions[: chosen.limit]})
         return DONE
@@ -102,9 +102,10 @@ async def _end_agent(chosen: Namespace) -> int:
     return DONE
 
 
-async def _fetch_sessions(address: HubAddress) -> list[dict[str, Any]]:
-    async with open_hub(address) as hub:
-        listed = (await hub.api.get("/api/sessions"))["sessions"]
+async def _fetch_sessions(chosen: Namespace) -> list[dict[str, Any]]:
+    which = "only" if chosen.archived else "exclude"
+    async with open_hub(HubAddress.of(chosen)) as hub:
+        listed = (await hub.api.get(f"/api/sessions?archived={which}"))["sessions"]
         waiting = await waiting_sessions(hub.api)
     return [{**session, "state": state_of(session, waiting)} for session in listed]
 
@@ -116,7 +117,7 @@ def select_sessions(sessions: Sequence[dict[str, Any]], chosen: Namespace) -> li
         {**session, "shortId": short[session["sessionId"]]}
         for session in reversed(sessions)
         if (chosen.state is None or session["state"] == chosen.state)
-        and (chosen.all or chosen.state == "done" or session["state"] != "done")
+        and (chosen.all or chosen.archived or chosen.state == "done" or session["state"] != "done")
     ]
     wanted.sort(key=lambda session: STATES.index(session["state"]))
     return wanted

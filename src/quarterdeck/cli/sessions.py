@@ -57,7 +57,7 @@ async def find_session(api: HubApi, given: str) -> dict[str, Any]:
     Raises:
         CommandFailed: if none or several match.
     """
-    listed = (await api.get("/api/sessions"))["sessions"]
+    listed = (await api.get("/api/sessions?archived=include"))["sessions"]
     found = match_id(given, {each["sessionId"]: each for each in listed}, "session")
     session: dict[str, Any] = found
     return session

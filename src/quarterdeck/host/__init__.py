@@ -4,6 +4,7 @@ from quarterdeck.host.capabilities import FsHandler, TerminalHandler, derive_cli
 from quarterdeck.host.endpoint import AgentAndSessionOwner, HostEndpoint
 from quarterdeck.host.host import Host
 from quarterdeck.host.log.stream import EncodedLog, RunSubscriber
+from quarterdeck.host.optional_calls import OptionalCalls, check_title
 from quarterdeck.host.options import (
     HostOptions,
     ResolvedHostOptions,
@@ -43,6 +44,7 @@ __all__ = [
     "HostEndpoint",
     "HostOptions",
     "OnPermission",
+    "OptionalCalls",
     "PendingElicitation",
     "PendingPermission",
     "PermissionRequest",
@@ -53,6 +55,7 @@ __all__ = [
     "TerminalHandler",
     "Verdict",
     "call_of",
+    "check_title",
     "decide_by_rules",
     "derive_client_capabilities",
     "guarded_command",

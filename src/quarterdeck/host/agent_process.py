@@ -107,6 +107,7 @@ INPUT_SECONDS = 1.0  # between the moment an agent closes its input and its exit
 
 
 OnUpdate = Callable[["AgentProcess", str, dict[str, Any]], None]
+AUTH_STATUS_UPDATES = ("auth/status_update", "_auth/status_update")  # also as an extension
 VERSION_1_NEXT = "it does not speak the newest version of the protocol"
 
 
@@ -153,6 +154,8 @@ class AgentProcess:
         self._exit: dict[str, Any] | None = None
         self._initialized: dict[str, Any] | None = None  # the result of `initialize`
         self.info: dict[str, Any] | None = None
+        self.auth_status: dict[str, Any] | None = None
+        """Its last report of `auth/status_update`."""
         self._connection: Connection | None = None
         self.acp2: Acp2Connection | None = None
         """Its connection, if it speaks ACP 2."""
@@ -178,6 +181,7 @@ class AgentProcess:
             exit=UNSET if self._exit is None else self._exit,  # type: ignore[arg-type]  # JSON
             capabilities=UNSET if answer is None else capabilities_wire(self.capabilities),
             auth_methods=UNSET if answer is None else tuple(answer.get("authMethods") or ()),
+            auth_status=UNSET if self.auth_status is None else self.auth_status,
         )
 
     @property
@@ -481,7 +485,7 @@ class AgentProcess:
 
     def _disconnect(self) -> None:
         """Withdraw requests and disconnect sessions: the connection is closed."""
-        self._connection = self.acp2 = None
+        self._connection = self.acp2 = self.auth_status = None
         self.take_update = self._owner.on_update
         self.early_updates.clear()
         self.abandoned.clear()
@@ -563,6 +567,9 @@ class AgentProcess:
             self.take_update(self, decoded.session_id, decoded.update)
         elif method == "elicitation/complete" and isinstance(params, dict):
             self._owner.on_elicitation_complete(self, params.get("elicitationId"))
+        elif method in AUTH_STATUS_UPDATES and isinstance(params, dict) and "state" in params:
+            self.auth_status = params
+            self._emitter.host_event("agent-updated", to_json(self.snapshot()), self.id)
         else:
             message = f"agent {self.id} sent {method}, which is not known here; it was dropped"
             self.report_dropped("agent/notification-dropped", method, message, method=method)

@@ -37,6 +37,7 @@ from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.log.reader import LogReader
 from quarterdeck.host.log.stream import EncodedLog, OnEvent
 from quarterdeck.host.operations import Completion, OperationBody
+from quarterdeck.host.optional_calls import OptionalCalls
 from quarterdeck.host.options import HostOptions, resolve_agent_definition, resolve_host_options
 from quarterdeck.host.remote_agent import RemoteAgent
 from quarterdeck.host.requests.elicitations import ElicitationRequests
@@ -117,6 +118,7 @@ class Host:
         self._request_handlers = RequestHandlers(
             self.options, self._requests, sessions.find_for_request
         )
+        self.optional = OptionalCalls(self._emitter, self._sessions, self._agent, self._agent_of)
         self._agents: dict[str, AgentProcess] = {}
         self._last_agent = 0
         self._stack = AsyncExitStack()

@@ -41,6 +41,7 @@ from quarterdeck.hub.api.endpoint import (
 )
 from quarterdeck.hub.api.openapi import openapi
 from quarterdeck.hub.api.operations import operation_endpoints
+from quarterdeck.hub.api.optional import optional_endpoints
 from quarterdeck.hub.api.prompts import prompt_endpoints
 from quarterdeck.hub.api.push import push_endpoints
 from quarterdeck.hub.api.requests import request_endpoints
@@ -70,6 +71,7 @@ PARTS: tuple[Part, ...] = (
     operation_endpoints,
     agent_endpoints,
     session_endpoints,
+    optional_endpoints,
     prompt_endpoints,
     request_endpoints,
     transcript_endpoints,

@@ -102,6 +102,8 @@ class AgentSnapshotWire(_Shape, frozen=True, kw_only=True):
     exit: AgentExit | UnsetType = UNSET
     capabilities: AgentCapabilitiesWire | UnsetType = UNSET
     auth_methods: tuple[AuthMethod, ...] | UnsetType = UNSET
+    auth_status: dict[str, Any] | UnsetType = UNSET
+    """`state` and `accounts` of the sign-in, as the agent reported it last."""
 
 
 class SessionSnapshotWire(_Shape, frozen=True, kw_only=True):
@@ -118,6 +120,8 @@ class SessionSnapshotWire(_Shape, frozen=True, kw_only=True):
     updated_at: str | UnsetType | None = UNSET
     parent_session_id: str | UnsetType = UNSET
     """The session whose sub-agent this is."""
+    forked_from: dict[str, Any] | UnsetType = UNSET
+    """`sessionId` and `seq` of the session that this one continues."""
 
 
 CreateSessionResult = SessionSnapshotWire

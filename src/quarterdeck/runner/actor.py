@@ -7,12 +7,15 @@ received the command maps the code to its own errors.
 
 from __future__ import annotations
 
+import logging
 from typing import Final, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from quarterdeck.errors import RequestRejected
+
+logger = logging.getLogger(__name__)
 
 
 class Actor(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -26,6 +29,11 @@ class Actor(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 PROGRAM: Final = Actor(id="program", name="program", kind="program")
 """The program that holds a `Runner`: the actor of commands that name no other."""
+
+
+def log_command(command: str, by: Actor) -> None:
+    """Log that an actor gives a command."""
+    logger.debug("command", extra={"command": command, "by": by.id})
 
 
 def not_found(what: str, remedy: str) -> RequestRejected:

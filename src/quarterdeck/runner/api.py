@@ -41,6 +41,7 @@ from quarterdeck.protocol import (
 )
 from quarterdeck.runner.actor import PROGRAM, Actor
 from quarterdeck.runner.context_commands import ContextSession
+from quarterdeck.runner.optional_commands import OptionalCommandsApi
 from quarterdeck.runner.options import RunnerOptions
 from quarterdeck.runner.permissions.card import PermissionCard, inspection_of
 from quarterdeck.runner.permissions.decision_index import RecordedDecision
@@ -205,7 +206,7 @@ class LogSource(Protocol):
 # ---- the interface -------------------------------------------------------------------------------
 
 
-class RunnerApi(Protocol):
+class RunnerApi(OptionalCommandsApi, Protocol):
     """Everything that the hub, or a program in its place, asks of a runner."""
 
     # ---- state: synchronous, plain data ----------------------------------------------------
@@ -376,14 +377,6 @@ class RunnerApi(Protocol):
         by: Actor = PROGRAM,
     ) -> SessionOverview:
         """Open a session again where it stopped."""
-
-    async def fork_session(self, session_id: str, *, by: Actor = PROGRAM) -> SessionOverview:
-        """Create a session that continues another one; opened again first if necessary.
-
-        Raises:
-            RequestRejected: if there is no such session.
-            AcpError: `acpjs/unsupported-capability` if its agent cannot fork sessions.
-        """
 
     async def stored_servers(self, session_id: str) -> list[Json]:
         """Return the MCP servers of a session but those whose secrets were not stored."""

@@ -19,7 +19,6 @@ the hub uses the protocol only.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -29,6 +28,7 @@ from typing import Final, Self
 
 import anyio
 from msgspec import UNSET
+from typing_extensions import override
 
 from quarterdeck.agents import KnownAgent, KnownAgents
 from quarterdeck.errors import AcpError, RequestRejected
@@ -44,7 +44,7 @@ from quarterdeck.protocol import (
     HostElicitationSnapshot,
     SessionSnapshotWire,
 )
-from quarterdeck.runner.actor import PROGRAM, Actor
+from quarterdeck.runner.actor import PROGRAM, Actor, log_command
 from quarterdeck.runner.api import (
     Json,
     LogSource,
@@ -53,12 +53,14 @@ from quarterdeck.runner.api import (
     QueueChanged,
     RunnerHealth,
     SessionDeleted,
+    SessionUpdated,
     Unsubscribe,
 )
 from quarterdeck.runner.confinement import AgentConfinement
 from quarterdeck.runner.context_commands import ContextCommands, ContextSession
 from quarterdeck.runner.logs import compact_log, open_log
 from quarterdeck.runner.news import NewsSubscribers
+from quarterdeck.runner.optional_commands import OptionalCommands
 from quarterdeck.runner.options import RunnerOptions
 from quarterdeck.runner.permissions.decision_index import RecordedDecision
 from quarterdeck.runner.permissions.inbox import PermissionInbox
@@ -82,8 +84,6 @@ from quarterdeck.storage.reserve import Reserve
 from quarterdeck.views.context import ACPCapabilities, ACPCommand
 from quarterdeck.wire import IndependentTasks, background_tasks
 
-logger = logging.getLogger(__name__)
-
 LOG: Final = "log.db"
 DATABASE: Final = "runner.db"
 RESERVE: Final = "runner.reserve"
@@ -93,7 +93,7 @@ KILL_MS: Final = 2_000
 """For an agent to end by itself, and again after a signal: a runner ends within ten seconds."""
 
 
-class Runner:
+class Runner(OptionalCommands):
     """Runs agents on one data folder; an async context manager that implements `RunnerApi`."""
 
     database: Database
@@ -172,7 +172,8 @@ class Runner:
 
     def _compose(self, host: Host, store: RunnerStore) -> None:
         changes = QueueChanges(self._on_queue_change)
-        self.catalogue = SessionCatalogue(host, self._on_deleted)
+        self.labels = store.labels
+        self.catalogue = SessionCatalogue(host, store.labels, self._on_deleted)
         self.manager = SessionManager(
             host, store, self.confinement, self.condition, self.catalogue, changes
         )
@@ -224,6 +225,11 @@ class Runner:
     def _on_deleted(self, session_id: str) -> None:
         self.inbox.forget_session(session_id)
         self._news.report(SessionDeleted(session_id=session_id))
+
+    @override
+    def report_session(self, session_id: str) -> None:
+        status = self.catalogue.get(session_id).status
+        self._news.report(SessionUpdated(session_id=session_id, status=status))
 
     def subscribe_news(self, on_news: OnNews) -> Unsubscribe:
         return self._news.subscribe(on_news)
@@ -316,25 +322,25 @@ class Runner:
         return await anyio.to_thread.run_sync(self.confinement.status_of, definition)
 
     async def start_agent(self, name: str, *, by: Actor = PROGRAM) -> AgentSnapshotWire:
-        _log("start_agent", by)
+        log_command("start_agent", by)
         return await self.manager.start_agent(name)
 
     async def spawn_agent(
         self, definition: Mapping[str, Json], *, by: Actor = PROGRAM
     ) -> AgentSnapshotWire:
-        _log("spawn_agent", by)
+        log_command("spawn_agent", by)
         return await self.manager.register_agent(definition)
 
     async def stop_agent(self, agent_id: str, *, by: Actor = PROGRAM) -> None:
-        _log("stop_agent", by)
+        log_command("stop_agent", by)
         await self.manager.dispose_agent(agent_id)
 
     async def authenticate(self, agent_id: str, method_id: str, *, by: Actor = PROGRAM) -> None:
-        _log("authenticate", by)
+        log_command("authenticate", by)
         await self.host.authenticate(agent_id, method_id)
 
     async def logout(self, agent_id: str, *, by: Actor = PROGRAM) -> None:
-        _log("logout", by)
+        log_command("logout", by)
         await self.host.logout(agent_id)
 
     # ---- sessions ----------------------------------------------------------------------------
@@ -358,7 +364,7 @@ class Runner:
         additional_directories: Sequence[str] = (),
         by: Actor = PROGRAM,
     ) -> SessionOverview:
-        _log("create_session", by)
+        log_command("create_session", by)
         if (agent is None) == (agent_id is None):
             raise RequestRejected("invalid", "name either an agent or the id of one that runs")
         self.confinement.check_further_folders(agent, cwd, additional_directories)
@@ -384,7 +390,7 @@ class Runner:
         additional_directories: Sequence[str] = (),
         by: Actor = PROGRAM,
     ) -> SessionOverview:
-        _log("load_session", by)
+        log_command("load_session", by)
         self.confinement.check_further_folders(None, cwd, additional_directories)
         await self.host.load_session(
             await self.manager.agent_for(agent_id, cwd),
@@ -405,7 +411,7 @@ class Runner:
         additional_directories: Sequence[str] = (),
         by: Actor = PROGRAM,
     ) -> SessionOverview:
-        _log("resume_session", by)
+        log_command("resume_session", by)
         self.confinement.check_further_folders(None, cwd, additional_directories)
         await self.host.resume_session(
             await self.manager.agent_for(agent_id, cwd),
@@ -416,12 +422,6 @@ class Runner:
         )
         return self.catalogue.get(session_id)
 
-    async def fork_session(self, session_id: str, *, by: Actor = PROGRAM) -> SessionOverview:
-        _log("fork_session", by)
-        await self.ensure_active(session_id)
-        session = await self.host.fork_session(session_id)
-        return self.catalogue.get(session.session_id)
-
     async def stored_servers(self, session_id: str) -> list[Json]:
         return self.manager.whole_servers(self.catalogue.get(session_id))
 
@@ -429,20 +429,20 @@ class Runner:
         return self.catalogue.get((await self.manager.ensure_active(session_id)).session_id)
 
     async def close_session(self, session_id: str, *, by: Actor = PROGRAM) -> None:
-        _log("close_session", by)
+        log_command("close_session", by)
         await self.host.close_session(session_id)
 
     async def delete_session(self, session_id: str, *, by: Actor = PROGRAM) -> None:
-        _log("delete_session", by)
+        log_command("delete_session", by)
         await self.manager.delete(session_id)
 
     async def cancel_turn(self, session_id: str, *, by: Actor = PROGRAM) -> None:
-        _log("cancel_turn", by)
+        log_command("cancel_turn", by)
         await self.host.send_cancel(session_id)
         await stored_or_failing(self.host, self.host.settled)  # a full disk holds back no cancel
 
     async def end_agent(self, session_id: str, *, by: Actor = PROGRAM) -> SessionOverview:
-        _log("end_agent", by)
+        log_command("end_agent", by)
         agent_id = self.catalogue.get(session_id).agent_id
         if agent_id is UNSET:
             message = f"session {session_id} has no running agent; send a prompt to start it"
@@ -451,19 +451,19 @@ class Runner:
         return self.catalogue.get(session_id)
 
     async def set_mode(self, session_id: str, mode_id: str, *, by: Actor = PROGRAM) -> None:
-        _log("set_mode", by)
+        log_command("set_mode", by)
         await self.host.set_mode(session_id, mode_id)
 
     async def set_option(
         self, session_id: str, option_id: str, value: Json, *, by: Actor = PROGRAM
     ) -> list[Json]:
-        _log("set_option", by)
+        log_command("set_option", by)
         return await self.host.set_config_option(session_id, option_id, value)
 
     async def execute_context_command(
         self, session_id: str, command: ACPCommand, *, by: Actor = PROGRAM
     ) -> PromptEntry | None:
-        _log(f"context command {command.command}", by)
+        log_command(f"context command {command.command}", by)
         return await self.context.execute(session_id, command, by)
 
     async def context_capabilities(self) -> list[ACPCapabilities]:
@@ -492,7 +492,7 @@ class Runner:
         return await self.prompts.edit(session_id, key, blocks, by=by)
 
     async def cancel_prompt(self, session_id: str, key: str, *, by: Actor = PROGRAM) -> PromptEntry:
-        _log("cancel_prompt", by)
+        log_command("cancel_prompt", by)
         return await self.prompts.cancel(session_id, key)
 
     async def get_prompt(self, session_id: str, key: str) -> PromptEntry:
@@ -573,7 +573,3 @@ class Runner:
         self.confinement.configure(self.options)
         self._known.configure(options.agents)
         self.inbox.set_policy(options.policy)
-
-
-def _log(command: str, by: Actor) -> None:
-    logger.debug("command", extra={"command": command, "by": by.id})

@@ -97,6 +97,13 @@ def _context_policies(connection: sqlite3.Connection) -> None:
     )
 
 
+def _session_labels(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "CREATE TABLE session_labels (session_id TEXT PRIMARY KEY, title TEXT,"
+        " is_archived INTEGER NOT NULL)"
+    )
+
+
 RUNNER_TABLES: Final = (
     Tables("agents", (_agents,)),
     Tables("prompts", (_prompts,)),
@@ -106,4 +113,5 @@ RUNNER_TABLES: Final = (
     ),
     Tables("decision_progress", (_decision_progress,)),
     Tables("context_policies", (_context_policies,)),
+    Tables("session_labels", (_session_labels,)),
 )

@@ -28,6 +28,7 @@ from quarterdeck.runner.permissions.context_policies import ContextPolicies, for
 from quarterdeck.runner.permissions.decision_index import DecisionIndex
 from quarterdeck.runner.prompts.store import PromptStore
 from quarterdeck.runner.schema import column_of, id_of_column
+from quarterdeck.runner.sessions.labels import SessionLabels, forget_label
 from quarterdeck.storage.database import Database
 
 logger = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ _DAY: Final = 86_400.0
 _SESSIONS: Final = (
     "SELECT session_id FROM prompts UNION"
     " SELECT session_id FROM decisions WHERE session_id IS NOT NULL AND request != 'null' UNION"
-    " SELECT session_id FROM context_policies"
+    " SELECT session_id FROM context_policies UNION SELECT session_id FROM session_labels"
 )
 _OLD_PROMPTS: Final = (
     "DELETE FROM prompts WHERE id IN (SELECT id FROM prompts"
@@ -63,9 +64,10 @@ class RunnerStore:
         self.definitions = DefinitionStore(database)
         self.decisions = DecisionIndex(database)
         self.context_policies = ContextPolicies(database)
+        self.labels = SessionLabels(database)
 
     async def sessions(self) -> set[str]:
-        """Return the sessions that have prompts, requests with their content, or a policy."""
+        """Return the sessions that have prompts, requests with content, a policy or a label."""
 
         def look(connection: sqlite3.Connection) -> set[str]:
             return {id_of_column(column) for (column,) in connection.execute(_SESSIONS)}
@@ -81,6 +83,7 @@ class RunnerStore:
                 connection.execute("DELETE FROM prompts WHERE session_id = ?", (column,))
                 decision_index.blank(connection, session_id)
                 forget_policy(connection, session_id)
+                forget_label(connection, session_id)
 
         await self._database.write(change)
 

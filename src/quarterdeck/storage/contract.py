@@ -41,6 +41,8 @@ class SessionMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     lifecycle: Lifecycle = "open"
     parent_session_id: str | None = None
     """The session whose sub-agent this is."""
+    forked_from: dict[str, Any] | None = None
+    """`sessionId` and `seq` of the session that this one continues."""
     last_seq: int = 0
     """The seq of the last stored event. Set by storages on reading, ignored on writing."""
 

@@ -45,6 +45,11 @@ export interface AnswerPermission {
   reason?: string
 }
 
+export interface AuthStatus {
+  state: string
+  accounts?: unknown[]
+}
+
 export interface BrowserSubscription {
   endpoint: string
   keys: SubscriptionKeys
@@ -72,6 +77,14 @@ export interface CallView {
   isInspectable: boolean
   source: string
   unknown: string[]
+}
+
+export interface CancelTerminal {
+  terminalId: string
+}
+
+export interface CancelToolCall {
+  toolCallId: string
 }
 
 export interface ChangeKinds {
@@ -157,6 +170,10 @@ export interface DeviceList {
 
 export interface DeviceLog {
   events: DeviceEvent[]
+}
+
+export interface DisableProvider {
+  providerId: string
 }
 
 export interface EditPrompt {
@@ -397,6 +414,10 @@ export interface PromptList {
   prompts: PromptEntry[]
 }
 
+export interface Providers {
+  providers: unknown[]
+}
+
 export interface PushKinds {
   approvals?: boolean
   questions?: boolean
@@ -485,7 +506,18 @@ export interface SessionOverview {
   lastAt?: string
   lastSeq: number
   parentSessionId?: string
+  forkedFrom?: { [key: string]: unknown }
+  archived: boolean
   damage?: string
+}
+
+export interface SessionStatusResponse {
+  status: string
+  state?: { [key: string]: unknown } | null
+}
+
+export interface SetArchived {
+  archived: boolean
 }
 
 export interface SetMode {
@@ -495,6 +527,17 @@ export interface SetMode {
 export interface SetOption {
   configId: string
   value: string | boolean
+}
+
+export interface SetProvider {
+  providerId: string
+  apiType: string
+  baseUrl: string
+  headers?: { [key: string]: string }
+}
+
+export interface SetTitle {
+  title: string
 }
 
 export interface ShownCall {

@@ -297,6 +297,18 @@ export function createData(environment: Environment): Data & { stop(): void } {
           : await api.post<WireSession>(session(sessionId, '/load'))
       return outcome.ok ? { ok: true, value: putRow(outcome.value) } : outcome
     },
+    forkSession: (sessionId: string) =>
+      outcomeOf(api.post<WireSession>(session(sessionId, '/fork'), {}), putRow),
+    renameSession: (sessionId: string, title: string) =>
+      outcomeOf(api.call<WireSession>('PUT', session(sessionId, '/title'), { title }), putRow),
+    archiveSession: (sessionId: string) =>
+      outcomeOf(
+        api.call<WireSession>('PUT', session(sessionId, '/archived'), { archived: true }),
+        () => {
+          lists.refresh()
+          return null
+        },
+      ),
     endAgent: (sessionId: string) =>
       outcomeOf(api.post<WireSession>(session(sessionId, '/end-agent'), {}), () => null),
     startAgent: (name: string) =>

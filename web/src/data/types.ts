@@ -360,6 +360,11 @@ export interface Data {
 
   createSession(wanted: { agent: string; cwd: string }): Promise<Outcome<SessionRow>>
   reopenSession(sessionId: string): Promise<Outcome<SessionRow>>
+  /** Create a session that continues this one, if its agent offers that. */
+  forkSession(sessionId: string): Promise<Outcome<SessionRow>>
+  renameSession(sessionId: string, title: string): Promise<Outcome<SessionRow>>
+  /** Leave a session out of lists. */
+  archiveSession(sessionId: string): Promise<Outcome<null>>
   /** End the agent of a session that does not respond; queued prompts run with a new one. */
   endAgent(sessionId: string): Promise<Outcome<null>>
   startAgent(name: string): Promise<Outcome<AgentRow>>

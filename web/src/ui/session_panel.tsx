@@ -9,6 +9,7 @@ import { DiffTally, viewed, type ChangePart } from './diff'
 import { count, money, shortPath } from './format'
 import { PinIcon } from './icons'
 import { showToast, Sheet } from './kit'
+import { SessionActions } from './session_actions'
 import { isPinned, setPinned } from './session_marks'
 import { optionsOf, OptionPicker } from './session_options'
 import { backgroundWork } from './background_work'
@@ -233,6 +234,7 @@ function Actions({ view, onClose }: { view: SessionView; onClose: () => void }):
       >
         <PinIcon size={18} /> {isPinned(view.sessionId) ? 'Unpin' : 'Pin'}
       </button>
+      <SessionActions view={view} onClose={onClose} />
       {data.may('prompt') && canClose ? (
         <button
           type="button"

@@ -26,6 +26,9 @@ def parser() -> Parser:
     )
     parser.add_argument("--all", action="store_true", help="include closed sessions")
     parser.add_argument(
+        "--archived", action="store_true", help="only archived sessions, open or closed"
+    )
+    parser.add_argument(
         "--limit", type=whole_number, default=50, metavar="N", help="list at most N (default: 50)"
     )
     parser.add_argument(

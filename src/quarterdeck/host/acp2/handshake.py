@@ -90,8 +90,11 @@ def answer_as_acp1(answer: Mapping[str, Any]) -> dict[str, Any]:
                 if name not in ("prompt", "mcp", "_meta") and value is not None
             },
         }
-    if methods:
-        capabilities["auth"] = {"logout": {}}
+    auth = declared.get("auth")
+    if methods or isinstance(auth, Mapping):
+        capabilities["auth"] = {**(auth or {}), **({"logout": {}} if methods else {})}
+    if isinstance(declared.get("providers"), Mapping):
+        capabilities["providers"] = declared["providers"]
     return {
         "protocolVersion": NEWEST,
         "agentInfo": answer.get("info"),

@@ -42,7 +42,16 @@ _CURRENT: Final = frozenset(
 )
 """What holds now, and is kept while a session is resumed; the rest is history."""
 _CALLS: Final = frozenset({"tool-call", "tool-call-update", "tool-call-content-chunk"})
+_PLAIN: Final = frozenset({"agent-message-chunk", "agent-thought-chunk"})
+"""Recorded without a second look."""
+_PLAIN_UPDATES: Final = ("agent_message_chunk", "agent_thought_chunk")
 _USER: Final = frozenset({"user-message-chunk", "message-update"})
+_CANCELLABLE: Final = {
+    "tool_call_update": ("tool_call", "toolCallId"),
+    "terminal_update": ("terminal", "terminalId"),
+}
+MOST_CANCELLABLE: Final = 1_000
+"""Of one session; what was offered first is forgotten first."""
 OWN_TURN: Final = "the agent worked by itself"
 
 
@@ -67,14 +76,22 @@ class Acp2Updates:
         if session.agent_id != agent.id:
             self._recorder.report_foreign(agent, session_id)
             return
-        fold = fold_of(session)
+        fold = session.fold or fold_of(session)
         was_working = fold.is_working
-        events = fold.fold(update)
-        for event in events:
-            self._take(connection, session, event)
-        if update.get("sessionUpdate") == "subagent_update":
+        is_open = session.operation is None and session.status in LIVE
+        for event in fold.fold(update):
+            if is_open and event.type in _PLAIN:  # almost always
+                self._emitter.enqueue(session, event)
+            else:
+                self._take(connection, session, event)
+        name = update.get("sessionUpdate")
+        if name in _PLAIN_UPDATES:
+            return
+        if "capabilities" in update:
+            _take_capabilities(session, update)
+        if name == "subagent_update":
             self._on_child(agent, session, update)
-        if update.get("sessionUpdate") == "state_update" and session.operation is None:
+        if name == "state_update" and session.operation is None:
             self._on_state(connection, session, update, was_working=was_working)
 
     def _take(self, connection: Acp2Connection, session: HostSession, event: Normalized) -> None:
@@ -201,6 +218,19 @@ class Acp2Updates:
         state = update.get("state")
         if child is not None and isinstance(state, dict):
             self.on_update(agent, child.id, {"sessionUpdate": "state_update", **state})
+
+
+def _take_capabilities(session: HostSession, update: dict[str, Any]) -> None:
+    """Note whether an agent offers to cancel one tool call or one terminal."""
+    kind, name = _CANCELLABLE.get(str(update.get("sessionUpdate")), ("", ""))
+    wanted, offered = update.get(name), update["capabilities"]
+    if not isinstance(wanted, str):
+        return
+    session.cancellable.pop((kind, wanted), None)
+    if isinstance(offered, dict) and isinstance(offered.get("cancel"), dict):
+        session.cancellable[kind, wanted] = None
+        if len(session.cancellable) > MOST_CANCELLABLE:
+            del session.cancellable[next(iter(session.cancellable))]
 
 
 def fold_of(session: HostSession) -> UpdateFold:

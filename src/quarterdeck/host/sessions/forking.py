@@ -37,11 +37,11 @@ class Fork:
     history: tuple[Normalized, ...]
 
     def origin(self) -> dict[str, Any]:
-        return {"forkedFrom": {"sessionId": self.source_id, "seq": self.seq}}
+        return {"sessionId": self.source_id, "seq": self.seq}
 
     def start(self, emitter: Emitter, session: HostSession) -> None:
         """Queue the history for the log of the fork."""
-        session.is_whole = False
+        session.is_whole, session.forked_from = False, self.origin()
         for event in self.history:
             session.tool_calls.learn(event)
             emitter.enqueue(session, event)

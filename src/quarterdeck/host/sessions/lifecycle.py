@@ -140,7 +140,7 @@ class SessionLifecycle:
             await self._call_new(agent, folders, on_answer, fork)
             session, settings = created[0]
             if session.operation == "create":
-                await self._start_on_old_log(session, agent, settings)
+                await self._start_on_old_log(session, agent, settings, fork)
             self._emitter.journal.write_record(session.meta())
             await self._emitter.journal.settled()
         except BaseException:
@@ -234,7 +234,11 @@ class SessionLifecycle:
         self._emitter.set_status(session, "active")
 
     async def _start_on_old_log(
-        self, session: HostSession, agent: AgentProcess, answer: dict[str, Any]
+        self,
+        session: HostSession,
+        agent: AgentProcess,
+        answer: dict[str, Any],
+        fork: Fork | None,
     ) -> None:
         """Start a new session whose id has a log already."""
         generation = session.generation
@@ -247,7 +251,7 @@ class SessionLifecycle:
         self._emitter.session_event(session, "session-reset", {"reason": "load"})
         session.reset()
         updates, session.operation = session.end_replay(), None
-        self._start(session, agent, answer)
+        self._start(session, agent, answer, fork)
         for normalized in updates:
             self._recorder.record(session, normalized)
 
@@ -279,7 +283,7 @@ class SessionLifecycle:
         if agent.info is not None:
             extensions["agentInfo"] = agent.info
         if fork is not None:
-            extensions["quarterdeck"] = fork.origin()
+            extensions["quarterdeck"] = {"forkedFrom": fork.origin()}
         self._emitter.setting_event(session, "session-config-init", payload, extensions or None)
 
     # ---- load and resume -----------------------------------------------------------------

@@ -204,6 +204,7 @@ class SessionRecovery:
             title=meta.title,
             updated_at=meta.updated_at,
             parent_id=meta.parent_session_id,
+            forked_from=meta.forked_from,
             can_cancel=meta.parent_session_id is None,
         )
         self._sessions.known[session.id] = session

@@ -165,8 +165,12 @@ class HostSession:
     """What its agent has sent so far, if that speaks ACP 2."""
     parent_id: str | None = None
     """The session whose sub-agent this is."""
+    forked_from: dict[str, Any] | None = None
+    """`sessionId` and `seq` of the session that this one continues."""
     can_cancel: bool = True
     """Whether the agent offers to cancel it; a sub-agent need not."""
+    cancellable: dict[tuple[str, str], None] = field(default_factory=dict)
+    """Tool calls and terminals that its agent offers to cancel by themselves."""
     policy: Policy | None = None
     """Rules for the requests of this session alone; with a hook of the host they can only deny."""
 
@@ -191,6 +195,7 @@ class HostSession:
             title=self.title,
             updated_at=self.updated_at,
             parent_session_id=UNSET if self.parent_id is None else self.parent_id,
+            forked_from=UNSET if self.forked_from is None else self.forked_from,
         )
 
     def meta(self, lifecycle: Literal["open", "closed", "deleted"] = "open") -> SessionMeta:
@@ -204,6 +209,7 @@ class HostSession:
             updated_at=self.updated_at,
             lifecycle=lifecycle,
             parent_session_id=self.parent_id,
+            forked_from=self.forked_from,
         )
 
     def apply_info(self, payload: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -48,6 +48,8 @@ class SessionListQuery(Query, frozen=True, kw_only=True):
     agent: str | UnsetType = UNSET
     cwd: str | UnsetType = UNSET
     """Sessions in this folder."""
+    archived: Literal["exclude", "include", "only"] = "exclude"
+    """Whether archived sessions are listed, too, or alone."""
 
 
 class CreateSession(Body, frozen=True, kw_only=True):
@@ -139,6 +141,7 @@ class _Sessions:
             sessions=[
                 session
                 for session in listed
+                if query.archived == "include" or session.archived == (query.archived == "only")
                 if all(
                     value is UNSET or getattr(session, name) == value
                     for name, value in wanted.items()

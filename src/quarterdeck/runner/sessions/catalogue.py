@@ -23,6 +23,7 @@ from quarterdeck.host import Host
 from quarterdeck.protocol import Event, SessionSnapshotWire, SessionStatus, decode_event
 from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.runner.actor import not_found
+from quarterdeck.runner.sessions.labels import SessionLabels
 from quarterdeck.storage import MOST_PAGE_BYTES, SessionMeta, Storage
 from quarterdeck.storage.group_commit import PageRequest, ThreadedStorage
 
@@ -174,7 +175,7 @@ class SessionOverview(Struct, frozen=True, kw_only=True, rename="camel"):
     mcp_servers: tuple[dict[str, Any], ...] | UnsetType = UNSET
     """Without the values of secrets."""
     title: str | UnsetType | None = UNSET
-    """The agent's; the beginning of the first prompt if it gives none."""
+    """As a person gave it; the agent's; the beginning of the first prompt if there is neither."""
     updated_at: str | UnsetType | None = UNSET
     """As the agent reports it."""
     last_at: str | UnsetType = UNSET
@@ -182,6 +183,10 @@ class SessionOverview(Struct, frozen=True, kw_only=True, rename="camel"):
     last_seq: int
     parent_session_id: str | UnsetType = UNSET
     """The session whose agent started it, if it is that of a sub-agent."""
+    forked_from: dict[str, Any] | UnsetType = UNSET
+    """`sessionId` and `seq` of the session that this one continues."""
+    archived: bool = False
+    """Whether it is left out of lists."""
     damage: str | UnsetType = UNSET
     """What is known to be wrong with its log, as a sentence."""
 
@@ -189,15 +194,19 @@ class SessionOverview(Struct, frozen=True, kw_only=True, rename="camel"):
 class SessionCatalogue:
     """Reads sessions, whether they live or not."""
 
-    def __init__(self, host: Host, on_deleted: Callable[[str], None]) -> None:
+    def __init__(
+        self, host: Host, labels: SessionLabels, on_deleted: Callable[[str], None]
+    ) -> None:
         """`on_deleted` is called with the id of each session that was deleted."""
         self._host = host
+        self._labels = labels
         self._on_deleted = on_deleted
         self._closed: dict[str, SessionMeta] = {}
         self._titles = SessionTitles(host.options.storage)
 
     async def start(self) -> None:
-        """Read which sessions were closed before."""
+        """Read which sessions were closed before, and the labels of all."""
+        await self._labels.load()
         metas = await self._host.options.storage.sessions()
         self._closed = {meta.session_id: meta for meta in metas if meta.lifecycle == "closed"}
 
@@ -265,6 +274,7 @@ class SessionCatalogue:
         """Remove a deleted session."""
         self._closed.pop(session_id, None)
         self._titles.forget(session_id)
+        self._labels.forget(session_id)
         self._on_deleted(session_id)
 
     async def read_events(self, session_id: str, after: int, limit: int) -> list[bytes]:
@@ -276,7 +286,7 @@ class SessionCatalogue:
     def _view(
         self, session: SessionSnapshotWire, damages: Mapping[str | None, str]
     ) -> SessionOverview:
-        title = self._titles.get(session.session_id)
+        title, label = self._titles.get(session.session_id), self._labels.get(session.session_id)
         return SessionOverview(
             session_id=session.session_id,
             status=session.status,
@@ -285,16 +295,19 @@ class SessionCatalogue:
             cwd=session.cwd,
             additional_directories=tuple(session.additional_directories),
             mcp_servers=session.mcp_servers,
-            title=_title(session.title, title),
+            title=_title(label.title or session.title, title),
             updated_at=session.updated_at,
             last_at=title.last_at or UNSET,
             last_seq=self._host.last_seq(session.session_id),
             parent_session_id=session.parent_session_id,
+            forked_from=session.forked_from,
+            archived=label.is_archived,
             damage=damages.get(session.session_id, UNSET),
         )
 
     def _closed_view(self, meta: SessionMeta, damages: Mapping[str | None, str]) -> SessionOverview:
         servers, title = meta.mcp_servers, self._titles.get(meta.session_id)
+        label = self._labels.get(meta.session_id)
         return SessionOverview(
             session_id=meta.session_id,
             status="closed",
@@ -302,11 +315,13 @@ class SessionCatalogue:
             cwd=meta.cwd,
             additional_directories=tuple(meta.additional_directories),
             mcp_servers=UNSET if servers is None else tuple(dict(each) for each in servers),
-            title=_title(meta.title, title),
+            title=_title(label.title or meta.title, title),
             updated_at=meta.updated_at,
             last_at=title.last_at or UNSET,
             last_seq=meta.last_seq,
             parent_session_id=UNSET if meta.parent_session_id is None else meta.parent_session_id,
+            forked_from=UNSET if meta.forked_from is None else meta.forked_from,
+            archived=label.is_archived,
             damage=damages.get(meta.session_id, UNSET),
         )
 
