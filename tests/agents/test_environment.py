@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from quarterdeck.acp import schema
-from quarterdeck.agents import AgentSettings, Environment
+from quarterdeck.agents import AgentSettings, Environment, KnownAgents
 from quarterdeck.hub import Hub, HubOptions
 from quarterdeck.machine import DefaultTerminalHandler
 from quarterdeck.protocol import AgentDefinition
@@ -122,3 +122,13 @@ def test_a_known_agent_is_recognised_by_its_name_or_program(
 def test_everything_can_be_passed_on_except_credentials_of_the_hub() -> None:
     environment = Environment(SHELL, for_all=("*",))
     assert set(SHELL) - set(environment.common()) == {"QUARTERDECK_HOME", "QUARTERDECK_ACP_TOKEN"}
+
+
+def test_agents_that_were_tested_with_version_2_use_it_unless_they_are_configured() -> None:
+    known = KnownAgents({"codex": AgentSettings(command="codex-acp")}, {})
+    versions = {name: known.definition(name) for name in ("claude", "codex", "gemini")}
+    assert {name: each and each.protocol for name, each in versions.items()} == {
+        "claude": "auto",
+        "codex": None,
+        "gemini": None,
+    }

@@ -130,7 +130,7 @@ def test_a_session_in_a_hub_that_is_restarted(agent: RealAgent, desk: Console) -
 def test_what_nobody_can_answer_is_rejected_and_not_done(agent: RealAgent, desk: Console) -> None:
     done = desk.run("run", *agent.choices, agent.name, "[run touch made]")
     assert done.returncode in agent.after_rejection, done.stderr
-    assert "so it is rejected" in done.stdout + done.stderr
+    assert "rejected: no terminal and no other device" in done.stdout + done.stderr
     assert not (desk.work / "made").exists()
 
 

@@ -225,6 +225,8 @@ WELL_KNOWN: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "vibe": ("vibe-acp", ()),
 }
 """The program and the arguments that start each well-known agent."""
+_NEWEST_PROTOCOL: Final = frozenset({"claude", "codex"})
+"""Well-known agents that were tested with version 2 of ACP; see docs/use/agents.md."""
 
 
 def expand_headers(templates: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
@@ -334,7 +336,8 @@ class KnownAgents:
         if name not in WELL_KNOWN:
             return None
         command, args = WELL_KNOWN[name]
-        return AgentSettings(command=command, args=args)
+        protocol: Literal["auto"] | None = "auto" if name in _NEWEST_PROTOCOL else None
+        return AgentSettings(command=command, args=args, protocol=protocol)
 
     def definition(self, name: str) -> AgentDefinition | None:
         settings = self.settings(name)
