@@ -137,14 +137,48 @@ def writing() -> tuple[str, ...]:
     return playing(*steps, sessions={"id": "writing-{n}"})
 
 
+def reporting() -> tuple[str, ...]:
+    """Return an agent that reports what is neither a message nor a tool call."""
+    summary = [{"type": "text", "text": "The importer is done; its tests are next."}]
+    deprecated = "`collab` is deprecated. Use `multi_agent` instead."
+    updates: list[Json] = [
+        {"sessionUpdate": "compaction_update", "compactionId": "k", "status": "completed"},
+        {"sessionUpdate": "notice", "severity": "info", "title": "Continuing with a larger model"},
+        {"sessionUpdate": "notice", "severity": "warning", "title": deprecated},
+        {"sessionUpdate": "subagent_update", "sessionId": "scout-1", "title": "Look for callers"},
+        {"sessionUpdate": "_vendor/progress", "percent": 40},
+    ]
+    updates[0]["summary"] = summary
+    updates[2]["description"] = "Set `multi_agent` in config.toml."
+    updates[3]["state"] = {"state": "running"}
+    link = {"type": "resource_link", "uri": "https://example.com/a", "name": "a", "size": 18_400}
+    audio = {"type": "audio", "mimeType": "audio/wav", "data": "UklGRg=="}
+    blocks = (audio, {**link, "title": "The format of the ledger"})
+    calls: list[Json] = [
+        {"toolCallId": "t1", "title": "Wait for the build", "kind": "execute", "status": "paused"},
+        {"toolCallId": "t2", "title": "Fetch the archive", "kind": "fetch", "status": "cancelled"},
+    ]
+    calls = [{"sessionUpdate": "tool_call", "name": "Wait", **call} for call in calls]
+    steps: list[Json] = [
+        {"title": "Import the old ledger"},
+        {"say": "I continue with the importer."},
+        *({"update": update} for update in updates),
+        *({"update": {"sessionUpdate": "agent_message_chunk", "content": each}} for each in blocks),
+        *({"update": call} for call in calls),
+    ]
+    return playing(*steps, sessions={"id": "reporting-{n}"})
+
+
 AGENTS: Final = {
     "claude": fixing(),
     "codex": upgrading(),
     "goose": installing(),
     "gemini": writing(),
     "qwen": looking(),
+    "kimi": reporting(),
 }
 PROMPTS: Final = {
+    "kimi": ("ledger", "Continue with the importer"),
     "gemini": ("harbour", "Write a migration guide for 2.0"),
     "qwen": ("harbour", "Write the notes of the next release"),
     "goose": ("ledger", "Get the build machine ready"),
@@ -221,6 +255,9 @@ def _places(page: Page, hub: HubProcess, shown: str) -> Iterator[str]:
     page.get_by_label("Tool: pytest").scroll_into_view_if_needed()
     yield "tools"
     yield from _details(page, hub, shown)
+    page.goto(f"{hub.url}/#/s/reporting-1")
+    page.get_by_text("Conversation compacted").click()
+    yield "notes"
     for place in ("inbox", "agents", "new", "devices", "settings"):
         page.goto(f"{hub.url}/#/{place}")
         page.get_by_role("heading", level=1).first.wait_for(state="attached")

@@ -13,11 +13,15 @@ import pytest
 from tests.acp.conftest import SCHEMA_FOLDER
 
 Json = dict[str, Any]
+UNSTABLE = -1
+"""Version 1, with what is not stable."""
 
 
 @cache
-def _schema() -> Json:
-    file = SCHEMA_FOLDER / "schema.json"
+def _schema(version: int = 1) -> Json:
+    """Return the schema of a version; that of ACP 2 has what agents use and is not stable."""
+    names = {1: "schema.json", 2: "../v2/schema.unstable.json", UNSTABLE: "schema.unstable.json"}
+    file = SCHEMA_FOLDER / names[version]
     if not file.exists():
         pytest.fail(f"ACP's schema is not in {SCHEMA_FOLDER}; run python3 dev.py setup")
     schema: Json = json.loads(file.read_text(encoding="utf-8"))
@@ -25,36 +29,38 @@ def _schema() -> Json:
 
 
 @cache
-def _envelope() -> jsonschema_rs.Draft202012Validator:
+def _envelope(version: int) -> jsonschema_rs.Draft202012Validator:
     """Return the validator for any message of an agent."""
-    of_agent = next(each for each in _schema()["anyOf"] if each["title"] == "Agent")
-    return jsonschema_rs.Draft202012Validator({**of_agent, "$defs": _schema()["$defs"]})
+    schema = _schema(version)
+    of_agent = next(each for each in schema["anyOf"] if each["title"] == "Agent")
+    return jsonschema_rs.Draft202012Validator({**of_agent, "$defs": schema["$defs"]})
 
 
 @cache
-def _validator(method: str, kind: str) -> jsonschema_rs.Draft202012Validator | None:
+def _validator(method: str, kind: str, version: int) -> jsonschema_rs.Draft202012Validator | None:
     """Return the validator for what a method carries: Request, Response or Notification."""
-    for name, definition in _schema()["$defs"].items():
+    definitions = _schema(version)["$defs"]
+    for name, definition in definitions.items():
         if definition.get("x-method") == method and name.endswith(kind):
-            schema = {"$ref": f"#/$defs/{name}", "$defs": _schema()["$defs"]}
+            schema = {"$ref": f"#/$defs/{name}", "$defs": definitions}
             return jsonschema_rs.Draft202012Validator(schema)
     return None
 
 
-def check(message: Any, called: Mapping[str, Collection[str]]) -> str | None:
+def check(message: Any, called: Mapping[str, Collection[str]], version: int = 1) -> str | None:
     """Say what is wrong with a message of an agent; None if nothing is.
 
     `called` are the methods of the client's requests, by their ids as JSON.
     """
-    if not _envelope().is_valid(message):
+    if not _envelope(version).is_valid(message):
         return f"not a message: {_shown(message)}"
     match message:
         case {"method": str(method), "id": _}:
-            return _why_not([method], "Request", message["params"])
+            return _why_not([method], "Request", message["params"], version)
         case {"method": str(method)}:
-            return _why_not([method], "Notification", message["params"])
+            return _why_not([method], "Notification", message["params"], version)
         case {"id": answered, "result": result}:
-            return _why_not(called.get(json.dumps(answered), ()), "Response", result)
+            return _why_not(called.get(json.dumps(answered), ()), "Response", result, version)
         case _:
             return None  # an error, and the envelope knows errors
 
@@ -65,11 +71,11 @@ def check_all(messages: Iterable[Any], called: Mapping[Any, str]) -> None:
     assert [wrong for each in messages if (wrong := check(each, methods)) is not None] == []
 
 
-def _why_not(methods: Collection[str], kind: str, value: Any) -> str | None:
+def _why_not(methods: Collection[str], kind: str, value: Any, version: int) -> str | None:
     """Say why a value is none of what these methods carry: a client may have used an id twice."""
     if any(method.startswith("_") for method in methods):  # not of ACP: its agent knows what it is
         return None
-    validators = [_validator(method, kind) for method in methods]
+    validators = [_validator(method, kind, version) for method in methods]
     if any(each is not None and each.is_valid(value) for each in validators):
         return None
     return f"not a {kind} of {' or '.join(methods) or 'anything asked'}: {_shown(value)}"

@@ -16,6 +16,7 @@ from quarterdeck.views.packets.types import TOOL_INPUTS, TOOL_OUTPUTS
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTERS = ("context", "packets")
+PAGES = (*CHAPTERS, "acp")
 ROW = re.compile(r"^\| (?!---|description)(.+?) \| (.+) \|$", re.MULTILINE)
 
 
@@ -32,7 +33,7 @@ def written_tests() -> set[str]:
     return {name for names in found for name in names}
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS)
+@pytest.mark.parametrize("chapter", PAGES)
 def test_every_sentence_has_a_test_or_a_vector_that_exists(chapter: str) -> None:
     tests = written_tests()
     assert len(rows(chapter)) > 50
@@ -43,7 +44,7 @@ def test_every_sentence_has_a_test_or_a_vector_that_exists(chapter: str) -> None
             assert exists, f"{sentence}: there is no {proof}"
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS)
+@pytest.mark.parametrize("chapter", PAGES)
 def test_every_test_that_the_text_names_exists(chapter: str) -> None:
     text = (ROOT / f"docs/understand/conformance-{chapter}.md").read_text(encoding="utf-8")
     assert set(re.findall(r"`(test_\w+)`", text)) <= written_tests()
@@ -86,3 +87,11 @@ def test_every_tool_has_its_rows() -> None:
     text = "\n".join(sentence for sentence, _ in rows("packets"))
     assert all(re.search(rf"Input of .*\b{name}\b", text) for name in TOOL_INPUTS)
     assert all(re.search(rf"Output of .*\b{name}\b", text) for name in TOOL_OUTPUTS)
+
+
+def test_every_requirement_of_acp_is_in_the_name_of_its_test() -> None:
+    for sentence, proofs in rows("acp"):
+        words = sentence.partition(":")[0].lower().split("-")
+        for proof in proofs:
+            assert "_".join(words[:-1]) in proof, sentence
+            assert f"_{words[-1]}_" in f"{proof}_", sentence

@@ -263,6 +263,7 @@ def test_an_elicitation_is_a_form_and_its_answer_reaches_the_agent(
     expect(page.get_by_text("You're all caught up")).to_be_visible()
     hub.prompt(session, "go")
     card = page.get_by_role("region", name="Input request")
+    expect(card).to_contain_text(re.compile(r"waiting (< 1|\d+) min"))
     card.get_by_label("Colour").select_option("blue")
     card.get_by_label("How many").fill("many")
     send = card.get_by_role("button", name="Send")
@@ -288,7 +289,8 @@ def test_the_words_of_the_agent_stand_apart_from_what_was_inspected(
     expect(says).to_have_text("The agent says: List files")
     expect(_card(page).get_by_label("What it does")).to_have_text("rm -rf build")
     expect(_card(page).get_by_role("heading")).to_have_text("Run a command")
-    expect(_card(page)).to_contain_text(re.compile(r"waits (< 1|\d+) min"))
+    expect(_card(page)).to_contain_text(re.compile(r"waiting (< 1|\d+) min"))
+    expect(_card(page)).to_contain_text("Asked because: No rule matches.")
 
 
 def test_a_request_that_cannot_be_inspected_is_called_that_and_has_a_high_risk(

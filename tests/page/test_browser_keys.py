@@ -307,6 +307,8 @@ def test_what_the_port_of_a_stopped_hub_receives_is_worth_nothing(
     with hostile_server(int(hub.url.rpartition(":")[2])) as hostile:
         _disguise(hostile, disguise, old)
         expect(page.get_by_text(OTHER_PROGRAM).first).to_be_visible()
+        # What the browser was sending as the hub ended may arrive here: worth nothing, see below.
+        known = len(hostile.received)
         prompt.fill("a secret plan")
         prompt.press("Enter")
         seen = len(hostile.received)
@@ -315,8 +317,9 @@ def test_what_the_port_of_a_stopped_hub_receives_is_worth_nothing(
         expect(page.get_by_text("Will send when online")).to_be_visible()
         received = [*hostile.received]
     for each in received:
-        assert each.path.startswith("/api/nonce?challenge="), each
         assert (each.body, each.headers.get("Cookie")) == (b"", None)
+    for each in received[known:]:
+        assert each.path.startswith("/api/nonce?challenge="), each
         assert "authorization" not in {name.lower() for name in each.headers}
     hub.start()
     _assert_worthless([*received, *sent], hub)

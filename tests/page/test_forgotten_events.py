@@ -95,9 +95,10 @@ def test_a_new_kind_of_request_must_reach_the_cards_and_the_offline_inbox(source
 def test_a_new_kind_of_entry_must_reach_transcript_lines_and_screen(sources: Path) -> None:
     _replace(
         sources / TYPES,
-        "export type Entry = MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry\n",
+        "export type Entry ="
+        " MessageEntry | ToolEntry | TurnEntry | StatusEntry | MismatchEntry | NoteEntry\n",
         "export type Entry =\n  | MessageEntry\n  | ToolEntry\n  | TurnEntry\n  | StatusEntry\n"
-        "  | MismatchEntry\n"
+        "  | MismatchEntry\n  | NoteEntry\n"
         "  | { type: 'teapot'; seq: number; at: number }\n",
     )
     assert _files_with_errors(sources) == {

@@ -152,3 +152,15 @@ def test_globs_for_paths_take_bounded_steps(glob: str) -> None:
     assert steps_of(lambda: matches_path(path, glob, with_dots=True)) <= 200_000
     assert not matches_path("/".join("a" * 5_000), "**", with_dots=False)
     assert matches_path("/".join("a" * 5_000), "**", with_dots=True)
+
+
+@pytest.mark.parametrize(
+    "member", ['"a":1', '"command":"ls x"', '"a":{"b":1,"b":2}', '"a":[{},{},{}]', '"a":"\\""']
+)
+@pytest.mark.parametrize("count", [450, 1_900, 5_000])
+def test_json_that_repeats_its_keys_is_judged_in_few_steps(member: str, count: int) -> None:
+    text = "{" + ",".join([member] * count) + "}"
+    for given_input in (text, {"arguments": text}, "[" + text + "]"):
+        call = Call("Bash", given_input, kind="execute")
+        assert steps_of(partial(decide, POLICY, call, workspace="/p")) <= MOST_STEPS
+        assert decide(POLICY, call, workspace="/p").decision == "ask"

@@ -7,9 +7,12 @@ import random
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
+from quarterdeck.jsontext import decode_json
 from quarterdeck.policy import Call, Policy, Rule, assess_risk, decide
 from quarterdeck.policy.inputs import MOST_COMMAND, MOST_NODES, read_input
+from quarterdeck.policy.json_text import json_of
 
 WORKSPACE = "/p"
 ALLOWED = Rule(
@@ -83,6 +86,55 @@ def test_a_command_is_found_in_every_shape(shape: str) -> None:
 )
 def test_every_key_counts_so_a_decoy_allows_nothing(decoy: Any) -> None:
     assert decided(bash(decoy)) == "ask"
+
+
+TWICE = (
+    '{"command": "touch PWN", "command": "git status"}',
+    '{"command": "git status", "command": "touch PWN"}',
+    '{"command": "git status", "command": "git status"}',
+    '{"command": "git status", "comm\\u0061nd": "touch PWN"}',
+    '{"command": "git status", "cwd": "/evil", "cwd": "/p"}',
+    '{"env": {"CI": "1", "CI": "2"}, "command": "git status"}',
+    '{"input": {"command": "touch PWN"}, "input": {"command": "git status"}}',
+    '[{"command": "touch PWN", "command": "git status"}]',
+)
+
+
+@pytest.mark.parametrize("text", TWICE)
+@pytest.mark.parametrize(
+    "shape",
+    [
+        lambda text: text,
+        lambda text: {"arguments": text},
+        lambda text: {"input": text},
+        lambda text: {"tool": "shell", "params": json.dumps({"args": text})},
+    ],
+)
+def test_a_key_that_a_text_repeats_asks_whatever_its_last_value_is(text: str, shape: Any) -> None:
+    assert decided(bash(shape(text))) == "ask"
+    denied = text.replace("touch PWN", "rm x").replace("git status", "rm x")
+    assert decided(bash(shape(denied))) == "deny"
+
+
+def test_each_value_of_a_repeated_key_is_denied() -> None:
+    for values in (("rm x", "git status"), ("git status", "rm x"), ("ls", "rm x", "ls")):
+        text = "{" + ", ".join(f'"command": "{each}"' for each in values) + "}"
+        assert decided(bash({"arguments": text})) == "deny", text
+        content = [{"type": "content", "content": {"type": "text", "text": text}}]
+        assert decided(Call("Bash", None, kind="execute", content=content)) == "deny", text
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text('":{},\\ aé'),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text('":{},\\ a'), inner),
+        max_leaves=20,
+    ),
+    st.booleans(),
+)
+def test_a_text_that_repeats_no_key_is_read_as_it_is(value: Any, is_ascii: bool) -> None:
+    text = json.dumps([value], ensure_ascii=is_ascii, indent=1)
+    assert json.dumps(json_of(text)) == json.dumps(decode_json(json.dumps([value])))
 
 
 FOLDER_KEYS = ("cwd", "workdir", "working_dir", "workingDirectory", "directory", "cd", "dir")

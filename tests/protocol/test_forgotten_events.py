@@ -166,5 +166,6 @@ def test_a_new_state_of_a_prompt_must_reach_queue_and_editors(
 ) -> None:
     assert _modules(type_errors, "'held'") == {
         "hub/editors/subscription",
+        "hub/editors/subscription_v2",
         "runner/prompts/state",
     }

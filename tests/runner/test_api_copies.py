@@ -82,7 +82,11 @@ async def test_what_no_case_calls_is_copied_too(tmp_path: Path) -> None:
             assert "mine" in {each.name for each in await runner.known_agents()}
             assert runner.knows_agent("mine")
             session = await runner.create_session("mine", cwd=str(tmp_path))
-            assert len(runner.context_capabilities()) == 1
+            named = [each.agent.name for each in await runner.context_capabilities()]
+            assert named.count("mine") == 1
+            shown = runner.context_session(session.session_id)
+            assert shown is not None
+            assert shown.facts.agent.name == "mine"
             command = SendMessageCommand(message="go")
             await runner.execute_context_command(session.session_id, command)
             async for event in runner.events(session.session_id):

@@ -12,11 +12,12 @@ import anyio
 import pytest
 
 from quarterdeck.acp import schema
-from quarterdeck.agents import AgentSettings, SandboxSettings
-from quarterdeck.errors import AcpError
-from quarterdeck.machine import DefaultTerminalHandler, confinement
+from quarterdeck.agents import AgentSettings, KnownAgents, SandboxSettings
+from quarterdeck.errors import AcpError, RequestRejected
+from quarterdeck.machine import DefaultTerminalHandler, SandboxLimits, confinement
 from quarterdeck.machine.confinement import Way
 from quarterdeck.runner import Runner, RunnerOptions
+from quarterdeck.runner.confinement import AgentConfinement
 
 pytestmark = [
     pytest.mark.anyio,
@@ -247,6 +248,55 @@ async def test_a_sandboxed_agent_writes_only_in_its_workspace(place: Place) -> N
     assert sorted(path.name for path in place.other.iterdir()) == ["state"]
     assert [path.name for path in place.project.iterdir()] == ["written"]
     assert not Path("/etc/quarterdeck-not").exists()  # noqa: ASYNC240 - it takes no time
+
+
+async def test_the_sandbox_of_a_project_is_not_avoided_by_a_folder_above_it(place: Place) -> None:
+    settings = SandboxSettings(sandbox="workspace", sandbox_hosts=("a.example", "b.example"))
+    projects = {
+        str(place.project): settings,
+        str(place.other): SandboxSettings(sandbox="workspace", sandbox_hosts=("b.example",)),
+    }
+    link = place.home.parent.parent / "link"
+    link.symlink_to(place.home.parent)
+    async with place.running(projects=projects) as runner:
+        for cwd in (place.home.parent, link, place.project / ".."):
+            held = await runner.create_session("shell", cwd=str(cwd))
+            folder = place.home.parent
+            script = f"echo x > {folder.parent}/held; echo y > {folder}/mine"
+            text = await output(runner, held.session_id, script)
+            assert (place.home.parent / "mine").exists(), text
+            assert not (place.home.parent.parent / "held").exists()
+        found = runner.confinement._sandbox("shell", str(place.home.parent))  # noqa: SLF001
+        assert found is not None
+        assert found.hosts == ("b.example",)
+        beside = place.home.parent / "beside"
+        beside.mkdir()
+        for further in (place.project, place.project / "inner", place.home.parent):
+            with pytest.raises(RequestRejected, match="has a project with a sandbox"):
+                await runner.create_session(
+                    "shell", cwd=str(beside), additional_directories=[str(further)]
+                )
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "lowest"), [(5, 3, 3), (3, 5, 3), (0, 5, 5), (5, 0, 5), (0, 0, 0)]
+)
+def test_of_two_sandboxes_the_lower_limits_count(
+    place: Place, first: int, second: int, lowest: int
+) -> None:
+    def limits(number: int) -> SandboxLimits:
+        return SandboxLimits(processes=number, memory_mb=number, file_size_mb=number)
+
+    agent = shell_agent(sandbox="workspace", sandbox_limits=limits(first))
+    project = SandboxSettings(sandbox="workspace", sandbox_limits=limits(second))
+    options = RunnerOptions(
+        home=place.home, agents={"shell": agent}, projects={str(place.project): project}
+    )
+    known = KnownAgents(options.agents, options.environ, options.pass_env)
+    confined = AgentConfinement(options, known)
+    found = confined._sandbox("shell", str(place.project))  # noqa: SLF001
+    assert found is not None
+    assert found.limits == limits(lowest)
 
 
 async def test_a_project_can_be_sandboxed_for_every_agent(place: Place) -> None:

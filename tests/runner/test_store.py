@@ -78,3 +78,15 @@ async def test_pruning_is_bounded_and_spares_what_is_open(tmp_path: Path) -> Non
         assert [await store.prune_prompts(later, 3) for _ in range(3)] == [3, 1, 0]
         assert [each.key for each in await store.prompts.entries("s", 10)] == ["k0"]
         assert await store.prune_decisions(later, 10) == 0
+
+
+async def test_a_late_mismatch_leaves_a_deleted_session_blank(tmp_path: Path) -> None:
+    found = [{"field": "command", "shown": ["ls"], "done": [SECRET]}]
+    async with open_database(tmp_path / "runner.db", RUNNER_TABLES) as database:
+        index = DecisionIndex(database)
+        await index.record([entry(1, "gone"), entry(2, "kept")], {})
+        await index.forget(["gone"])
+        await index.record_mismatches({"r1": found, "r2": found})
+        kept, gone = await index.list(None, None, 10)
+        assert kept.mismatch == found
+        assert gone == gone.blanked()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from quarterdeck.wire.framing import Frame, FrameReader, Lines, Payload
-from tests.agent.official import check
+from tests.agent.official import UNSTABLE, check
 from tests.taping import sitecustomize
 
 FOLDER = Path(sitecustomize.__file__).parent
@@ -31,6 +31,7 @@ class Tapes:
         """Messages that were checked."""
         self._read: dict[Path, int] = {}
         self._readers: dict[Path, FrameReader] = {}
+        self._versions: dict[str, int] = {}
         self._asked: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
 
     def check(self) -> None:
@@ -46,15 +47,24 @@ class Tapes:
             said = list(self._new(path))
             asked = self._asked[path.stem]
             for call in self._new(path.with_suffix(".in")):
+                if "subagents" in _capabilities(call):  # of ACP 1, and not stable
+                    self._versions.setdefault(path.stem, UNSTABLE)
                 if isinstance(call, dict) and isinstance(call.get("method"), str):
                     asked[json.dumps(call.get("id"))].add(call["method"])
             for message in said:
                 self.count += 1
-                if (problem := check(message, asked)) is not None:
+                self._note_version(path.stem, message)
+                if (problem := check(message, asked, self._versions.get(path.stem, 1))) is not None:
                     wrong.append(problem)
             if is_over:
                 self._forget(path)
         assert wrong == [], "\n".join(wrong[:10])
+
+    def _note_version(self, name: str, message: Any) -> None:
+        """Note that a conversation is in ACP 2, by the answer to `initialize`."""
+        result = message.get("result") if isinstance(message, dict) else None
+        if isinstance(result, dict) and result.get("protocolVersion") == 2:
+            self._versions[name] = 2
 
     def _forget(self, path: Path) -> None:
         """Keep the folder small: it is looked at after every test."""
@@ -63,6 +73,7 @@ class Tapes:
             self._read.pop(each, None)
             self._readers.pop(each, None)
         self._asked.pop(path.stem, None)
+        self._versions.pop(path.stem, None)
 
     def _new(self, path: Path) -> list[Any]:
         """Return the whole messages that came since the last time."""
@@ -74,6 +85,11 @@ class Tapes:
         reader = self._readers.setdefault(path, FrameReader())
         payloads = [line for each in reader.feed(data) for line in _payloads(each)]
         return [message for each in payloads if (message := _decoded(each, path)) is not None]
+
+
+def _capabilities(call: Any) -> Any:
+    params = call.get("params") if isinstance(call, dict) else None
+    return (params.get("clientCapabilities") or {}) if isinstance(params, dict) else {}
 
 
 def _is_over(path: Path) -> bool:

@@ -15,6 +15,7 @@ const DERIVED = {
   cwd: '/p',
   agent: 'mine',
   requestedAt: '2026-01-01T00:00:00Z',
+  askedBecause: 'No rule matches.',
 }
 const PAYLOAD = {
   requestId: 'perm-1',
@@ -47,6 +48,7 @@ test('a permission request is shown from its event, without a fetch, and removed
     ['perm-1', 'd1', 'mine', '/p', '2026-01-01T00:00:00Z', null],
   )
   assert.deepEqual(card?.options, DERIVED.options)
+  assert.equal(card?.askedBecause, 'No rule matches.')
   assert.equal(card?.toolCall.title, 'Edit')
   lists.onEvent(event('permission-updated', { ...PAYLOAD, status: 'answered' }))
   assert.deepEqual([lists.pending.permissions.value, fetched], [[], []])

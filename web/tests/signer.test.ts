@@ -182,3 +182,24 @@ test('where nothing can be stored the key lives as long as the page', async () =
   await store.remove()
   assert.equal(await store.load(), null)
 })
+
+test('a request whose connection is lost while it is signed is not sent to what answers then', async () => {
+  const hub = new FakeHub()
+  const store = keyStore(undefined)
+  let atClock = (): void => undefined
+  const now = (): number => (atClock(), 0)
+  const signer = new Signer({ origin: ORIGIN, fetch: hub.fetch, store, now })
+  const browser = await makeKey()
+  await store.save({ deviceId: 'dev_1', keys: browser.keys, hubKey: (await hub.keys).publicKey })
+  await signer.send({ method: 'GET', path: '/api/x' })
+  hub.isOurs = false
+  atClock = () => {
+    atClock = () => undefined
+    signer.lost()
+  }
+  const response = await signer.send({ method: 'POST', path: '/api/y', body: { text: 'secret' } })
+  assert.equal(response.status, 503)
+  assert.deepEqual(hub.paths, ['/api/nonce', '/api/x', '/api/nonce'])
+  hub.isOurs = true
+  assert.equal((await signer.send({ method: 'GET', path: '/api/z' })).status, 200)
+})

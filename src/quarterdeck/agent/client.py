@@ -43,6 +43,16 @@ class ClientFacts:
         return self._can("terminal")
 
     @property
+    def can_show_switches(self) -> bool:
+        """Whether it can show boolean config options."""
+        return self._can("session", "configOptions", "boolean")
+
+    @property
+    def can_authenticate_in_terminal(self) -> bool:
+        """Whether it can run an agent's command for its user to sign in."""
+        return self._can("auth", "terminal")
+
+    @property
     def can_elicit(self) -> bool:
         """Whether it can show a form to its user."""
         return self._can("elicitation", "form")

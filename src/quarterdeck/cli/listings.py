@@ -15,7 +15,15 @@ import anyio
 
 from quarterdeck.cli.arguments import DONE
 from quarterdeck.cli.hub_access import HubAddress, open_hub, require_hub
-from quarterdeck.cli.sessions import STATES, match_id, short_ids, state_of, waiting_sessions
+from quarterdeck.cli.sessions import (
+    STATES,
+    find_session,
+    match_id,
+    path_of,
+    short_ids,
+    state_of,
+    waiting_sessions,
+)
 from quarterdeck.cli.terminal.screen import Screen, print_json, print_note
 from quarterdeck.errors import Misused
 from quarterdeck.http.client import HubApi
@@ -67,6 +75,8 @@ def _print_agents(
 
 
 def list_sessions(chosen: Namespace) -> int:
+    if chosen.end_agent is not None:
+        return anyio.run(_end_agent, chosen)
     sessions = select_sessions(anyio.run(_fetch_sessions, HubAddress.of(chosen)), chosen)
     if chosen.json:
         print_json({"sessions": sessions[: chosen.limit]})
@@ -76,6 +86,19 @@ def list_sessions(chosen: Namespace) -> int:
         print_note("no matching sessions; quarterdeck run AGENT PROMPT starts one")
     elif len(sessions) > chosen.limit:
         print_note(f"{len(sessions) - chosen.limit} more; raise --limit to see them")
+    return DONE
+
+
+async def _end_agent(chosen: Namespace) -> int:
+    """End the agent of a session that does not respond."""
+    hub = await require_hub(HubAddress.of(chosen))
+    session = await find_session(hub.api, chosen.end_agent)
+    ended = await hub.api.post(f"{path_of(session['sessionId'])}/end-agent", {})
+    if chosen.json:
+        print_json(ended)
+    else:
+        name = one_line(session.get("agent") or "the agent")
+        print_note(f"ended {name}; queued prompts run with a new process")
     return DONE
 
 

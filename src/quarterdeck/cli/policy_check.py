@@ -29,6 +29,7 @@ from quarterdeck.policy import (
     read_call,
     words_to_spell,
 )
+from quarterdeck.policy.json_text import every_value_of, is_repeating
 from quarterdeck.protocol.tool_calls import requested
 from quarterdeck.views.text import plain
 
@@ -111,7 +112,13 @@ class PolicyChecker:
 def _decoded(line: bytes) -> Any:
     if len(line) > _LONGEST:
         raise _NotACall(f"the line is longer than {_LONGEST:,} bytes; send a shorter one")
-    return decode_json(line)
+    decode_json(line)  # raises for what the hub does not read
+    text = line.decode("utf-8-sig", "replace")
+    try:
+        found = every_value_of(text)
+    except (ValueError, RecursionError):
+        return decode_json(line)
+    return {"kind": "execute", "rawInput": found} if is_repeating(found) else found
 
 
 def _call_of(given: Any) -> Call:

@@ -23,7 +23,6 @@ from quarterdeck.cli.arguments import DONE
 from quarterdeck.cli.hub_access import HubAddress, open_hub
 from quarterdeck.cli.sessions import event_pages, find_session, read_events, stored_events
 from quarterdeck.cli.terminal.log_rows import VIEWS, ViewName, show_lines
-from quarterdeck.cli.terminal.note_lines import is_note
 from quarterdeck.cli.terminal.screen import Screen, print_note
 from quarterdeck.cli.terminal.session_printer import TextPrinter
 from quarterdeck.errors import CommandFailed
@@ -142,6 +141,7 @@ def _print_line(content: bytes) -> None:
 
 
 _PRINTERS: Final[Mapping[str, Callable[[HubApi, _Session, int, int], Awaitable[None]]]] = {
+    "text": _print_text,
     "context": _print_context,
     "packets": _print_packets,
     "events": _print_events,
@@ -194,9 +194,8 @@ async def _markdown(api: HubApi, session: _Session) -> bytes:
     session_id, last_seq = session["sessionId"], session["lastSeq"]
     state, transcript = initial_state(session_id), Transcript(session_id)
     async for event in read_events(api, session_id, until=last_seq):
-        state = reduce(state, event)
-        if is_note(event) or event.type in ("prompt-finished", "session-reset"):
-            transcript.apply(event)
+        state = reduce_shown(state, event)
+        transcript.apply(event)
     notes = [entry for entry in transcript.older(None) if isinstance(entry, NoteEntry)]
     shown = document(state, cwd=session["cwd"], last_seq=last_seq, notes=notes[::-1])
     return shown.encode()

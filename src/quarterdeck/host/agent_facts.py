@@ -1,4 +1,4 @@
-"""What an agent declares, how its process ends, and whether it reads its input."""
+"""The parts of an agent's process that need no state: params, declarations, exit, unread input."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from quarterdeck.protocol import AgentCapabilitiesWire
 from quarterdeck.wire import ProcessTransport, Vocabulary
 
 
-class _UpdateParams(msgspec.Struct, rename="camel", gc=False):
+class UpdateParams(msgspec.Struct, rename="camel", gc=False):
     """The params of `session/update`; the update itself stays JSON as received (INV-4)."""
 
     session_id: str
     update: dict[str, Any]
 
 
-UPDATE_VOCABULARY = Vocabulary({"session/update": _UpdateParams})
+UPDATE_VOCABULARY = Vocabulary({"session/update": UpdateParams})
+"""Makes the connection decode the params of `session/update`; those of all others stay JSON."""
 
 
 def capabilities_wire(declared: Mapping[str, Any]) -> AgentCapabilitiesWire:

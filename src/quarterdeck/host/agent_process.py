@@ -26,14 +26,14 @@ agent is `exited`.
 
 A successful `initialize` resets the count of restarts. The delay grows by `RestartBackoff`.
 
-Updates are handled in the read loop: `Host.on_update` queues their events, and at the end of each
+Updates are handled in the read loop: `take_update` queues their events, and at the end of each
 read `_after_read` commits and publishes them, so that all events of a read share one commit.
 """
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -61,6 +61,7 @@ from quarterdeck.host.acp2.handshake import (
 )
 from quarterdeck.host.agent_facts import (
     UPDATE_VOCABULARY,
+    UpdateParams,
     agent_info,
     cancel_when,
     capabilities_wire,
@@ -115,7 +116,7 @@ class AgentOwner(Protocol):
     on_update: OnUpdate
     on_acp2_update: OnUpdate
 
-    def on_request(self, agent: AgentProcess, method: str, params: Any) -> Any: ...
+    def on_request(self, agent: AgentProcess, method: str, params: Any) -> Awaitable[Any]: ...
     def on_elicitation_complete(self, agent: AgentProcess, elicitation_id: Any) -> None: ...
     def on_disconnected(self, agent: AgentProcess) -> None: ...
     def on_ready(self, agent: AgentProcess) -> None: ...
@@ -156,6 +157,7 @@ class AgentProcess:
         self.acp2: Acp2Connection | None = None
         """Its connection, if it speaks ACP 2."""
         self.take_update: OnUpdate = owner.on_update
+        """Records an update: `host/sessions/updates`, or with ACP 2 `host/acp2/updates`."""
         self._version = 1 if definition.protocol in (None, 1) else NEWEST
         self._disposal = anyio.Event()
         self._ending = anyio.Event()  # its process is to end now, whatever happens next
@@ -557,7 +559,8 @@ class AgentProcess:
 
     def _on_notification(self, method: str, params: Any) -> None:
         if method == "session/update":
-            self.take_update(self, params.session_id, params.update)
+            decoded: UpdateParams = params  # by `UPDATE_VOCABULARY`
+            self.take_update(self, decoded.session_id, decoded.update)
         elif method == "elicitation/complete" and isinstance(params, dict):
             self._owner.on_elicitation_complete(self, params.get("elicitationId"))
         else:
@@ -570,5 +573,5 @@ class AgentProcess:
     def _on_input_unread(self) -> bool:
         return self._owner.on_input_unread(self)
 
-    def _on_request(self, method: str, params: Any) -> Any:
+    def _on_request(self, method: str, params: Any) -> Awaitable[Any]:
         return self._owner.on_request(self, method, params)

@@ -21,7 +21,7 @@ from typing import Any, Self, cast
 import anyio
 from anyio.abc import TaskGroup
 
-from quarterdeck.host.acp2.children import agent_to_tell, refuse_sub_agent
+from quarterdeck.host.acp2.children import agent_to_notify, refuse_sub_agent
 from quarterdeck.host.acp2.updates import Acp2Updates
 from quarterdeck.host.agent_facts import can_log_out
 from quarterdeck.host.agent_process import AgentProcess, OnUpdate
@@ -54,6 +54,7 @@ from quarterdeck.host.sessions.recovery import SessionRecovery, StoredSessions
 from quarterdeck.host.sessions.registry import SessionRegistry, check_folders
 from quarterdeck.host.sessions.session import HostSession, SessionFolders
 from quarterdeck.host.sessions.teardown import SessionTeardown
+from quarterdeck.host.sessions.updates import UpdateRecorder
 from quarterdeck.host.turns import (
     ConfigValue,
     Prompt,
@@ -88,37 +89,33 @@ class Host:
 
     def __init__(self, options: HostOptions | Mapping[str, Any] | None = None) -> None:
         self.options = resolve_host_options(options)
-        self._emitter = Emitter(self.options.storage)
-        self._journal = self._emitter.journal
-        self._sessions = SessionRegistry(self._emitter)
+        self._emitter = emitter = Emitter(self.options.storage)
+        self._journal = emitter.journal
+        self._sessions = sessions = SessionRegistry()
         # Bound directly, without a method in between: every update takes this path.
-        self.on_update: OnUpdate = self._sessions.on_update
-        self._acp2 = Acp2Updates(self._emitter, self._sessions)
+        self.on_update: OnUpdate = UpdateRecorder(emitter, sessions).on_update
+        self.current_settings = sessions.current_settings
+        self._acp2 = Acp2Updates(emitter, sessions)
         self.on_acp2_update: OnUpdate = self._acp2.on_update
         self._requests = AgentRequests(
-            PermissionRequests(self._emitter, self.options.on_permission),
-            ElicitationRequests(self._emitter, self.options.elicitation),
+            PermissionRequests(emitter, self.options.on_permission),
+            ElicitationRequests(emitter, self.options.elicitation),
         )
+        in_background = self._in_background
         self._turns = Turns(
-            self._emitter,
-            self._requests,
-            self._in_background,
-            self.options.response_timeout_ms / 1000,
+            emitter, self._requests, in_background, self.options.response_timeout_ms / 1000
         )
-        terminal, seconds = self.options.terminal, self.options.open_timeout_ms / 1000
         self._teardown = SessionTeardown(
-            self._emitter, self._sessions, self._requests, terminal, self._in_background
+            emitter, sessions, self._requests, self.options.terminal, in_background
         )
-        stored = StoredSessions(self.options, self._emitter)
+        stored, seconds = StoredSessions(self.options, emitter), self.options.open_timeout_ms / 1000
         self._lifecycle = SessionLifecycle(
-            self._emitter, self._sessions, self._teardown, self._in_background, seconds, stored
+            emitter, sessions, self._teardown, in_background, seconds, stored
         )
-        self._recovery = SessionRecovery(stored, self._emitter, self._sessions, self._lifecycle)
-        self._log_reader = LogReader(
-            self._emitter, self._sessions, self._recovery, self._in_background
-        )
+        self._recovery = SessionRecovery(stored, emitter, sessions, self._lifecycle)
+        self._log_reader = LogReader(emitter, sessions, self._recovery, in_background)
         self._request_handlers = RequestHandlers(
-            self.options, self._requests, self._sessions.find_for_request
+            self.options, self._requests, sessions.find_for_request
         )
         self._agents: dict[str, AgentProcess] = {}
         self._last_agent = 0
@@ -307,7 +304,7 @@ class Host:
         await self._settle(session_id)
         for child in self._acp2.children.open_in(session):
             await self._teardown.close(None, child)
-        await self._teardown.close(self._agents.get(agent_to_tell(session) or ""), session)
+        await self._teardown.close(self._agents.get(agent_to_notify(session) or ""), session)
 
     async def delete_session(self, agent_id: str | None, session_id: str) -> None:
         """Delete a session for ever; without an agent id no agent is notified."""
@@ -360,10 +357,8 @@ class Host:
     ) -> list[SessionConfigOption]:
         """Change an option; return all options as they are then."""
         session = self._sessions.live(session_id)
-        wire = check_config_value(value)
-        return await self._turns.set_config_option(
-            self._agent_of(session), session, config_id, wire
-        )
+        wire, agent = check_config_value(value), self._agent_of(session)
+        return await self._turns.set_config_option(agent, session, config_id, wire)
 
     def get_session(self, session_id: str) -> SessionSnapshotWire | None:
         session = self._sessions.known.get(session_id)

@@ -19,7 +19,6 @@ from quarterdeck.hub.auth.tokens import redacted
 _STANDARD: Final = frozenset(
     {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "color_message"}
 )
-LEVELS: Final = ("debug", "info", "warning", "error")
 
 
 class JsonLines(logging.Formatter):

@@ -35,11 +35,10 @@ from quarterdeck.policy.inputs import (
     LONGEST_PATH,
     MOST_COMMAND,
     MOST_PATHS,
-    MOST_TEXT,
     Stated,
-    json_of,
     read_input,
 )
+from quarterdeck.policy.json_text import MOST_TEXT, json_of
 from quarterdeck.policy.simple_command import SimpleCommand, names
 from quarterdeck.policy.tools import canonical_name, categorize_tool, describe_tool_call
 

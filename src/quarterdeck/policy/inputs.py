@@ -40,16 +40,13 @@ from itertools import islice
 from typing import Any, Final
 from urllib.parse import unquote
 
-from quarterdeck.errors import JsonInvalid
-from quarterdeck.jsontext import decode_json
 from quarterdeck.policy.command_line import LONGEST
 from quarterdeck.policy.harmless import is_harmless_assignment
+from quarterdeck.policy.json_text import MOST_TEXT, json_of
 from quarterdeck.policy.simple_command import names
 
 MOST_NODES: Final = 500
 """Values that are looked at; a call has a few dozen."""
-MOST_TEXT: Final = 100_000
-"""Characters of JSON, or of a patch, that are read in all."""
 MOST_COMMANDS: Final = 20
 """Command lines of one call."""
 MOST_PATHS: Final = 50
@@ -150,18 +147,6 @@ def read_input(given: Any, *, is_command: bool = False) -> Stated:
     reader = _InputReader()
     reader.read(given, is_command=is_command)
     return reader.stated
-
-
-def json_of(text: str) -> Any:
-    """Return the object or list that a text is, as a whole; None for any other text."""
-    stripped = text.strip() if len(text) <= MOST_TEXT else ""
-    if stripped[:1] not in ("{", "[") or stripped[-1:] not in ("}", "]"):
-        return None
-    try:
-        found = decode_json(stripped.encode("utf-8", "surrogatepass"))
-    except JsonInvalid:
-        return None
-    return found if isinstance(found, dict | list) else None
 
 
 def patch_paths(text: str) -> list[str] | None:

@@ -36,7 +36,7 @@ from quarterdeck.policy.types import Patterns, PermissionPolicy
 from quarterdeck.policy.wrappers import commands_of_line
 
 _ODD: Final = re.compile(r"[*?\[\]{};&|<>\"'\\!#%]|^[A-Za-z][\w+.-]*:", re.ASCII)
-"""What a shell reads as something else than a part of a path; or the beginning of an address."""
+"""What a shell reads as something other than a part of a path; or the beginning of an address."""
 
 
 class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -40,7 +40,7 @@ KEYWORDS: Final = names(
     foreach end repeat nocorrect noglob namespace let declare typeset local readonly float
     integer builtin exec eval always"""
 )
-"""Words that mean something else than a program in one of the shells; `time` is read first."""
+"""Words that mean something other than a program in one of the shells; `time` is read first."""
 _EVALUATORS: Final = names(
     """[ test printf print exit return break continue shift kill wait ulimit umask history fc
     unset read cd pushd popd dirs getopts hash jobs fg bg suspend times bind"""

@@ -1,4 +1,6 @@
-"""What a prompt returns: a JSON object of the seed, with typed attributes and a check for errors.
+"""What a prompt returns, and the `_meta` of a decision.
+
+`PromptResult` is a JSON object of the seed, with typed attributes and a check for errors.
 
 A turn that failed is not an exception: it has ended, and the log says how. The result is therefore
 a dict as the log has it, `{"stopReason": "end_turn", "error": {…}}` included, which is easily taken
@@ -7,7 +9,7 @@ for success. `raise_for_error` makes it an exception where a program wants one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from quarterdeck.errors import TurnFailed
 
@@ -47,3 +49,11 @@ class PromptResult(dict[str, Any]):
         if error is not None:
             raise TurnFailed(error["message"], error["code"], error.get("data"))
         return self
+
+
+def resolution_meta(
+    by: Literal["user", "policy", "timeout"], reason: str | None = None
+) -> dict[str, Any]:
+    """Return the `_meta` of a permission outcome: what decided, and why; the log keeps it."""
+    facts = {"resolvedBy": by} if reason is None else {"resolvedBy": by, "reason": reason}
+    return {"quarterdeck": facts}

@@ -153,6 +153,8 @@ class HostElicitationSnapshot(_Shape, frozen=True, kw_only=True):
     status: Literal["pending", "answered", "superseded"]
     request: JsonObject
     """The params of `elicitation/create` as the agent sent them."""
+    requested_at: str | UnsetType = UNSET
+    """Absent in logs of earlier versions."""
     action: str | UnsetType = UNSET
     """How it was answered; what was answered is the agent's alone."""
     completed: bool | UnsetType = UNSET

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         SessionUpdated,
     )
     from quarterdeck.runner.confinement import AgentConfinement
+    from quarterdeck.runner.context_commands import ContextSession, check_started
     from quarterdeck.runner.options import Retention, RunnerOptions
     from quarterdeck.runner.permissions.card import PermissionCard
     from quarterdeck.runner.permissions.decision_index import MOST_REASON, RecordedDecision
@@ -52,6 +53,7 @@ _MODULES = {
     "AgentConfinement": "confinement",
     "AgentRemoved": "api",
     "AgentUpdated": "api",
+    "ContextSession": "context_commands",
     "Diagnostic": "api",
     "Folder": "workspaces",
     "FolderListing": "workspaces",
@@ -81,6 +83,7 @@ _MODULES = {
     "can_load": "sessions.manager",
     "can_resume": "sessions.manager",
     "check_absolute": "workspaces",
+    "check_started": "context_commands",
     "is_prompt_state": "prompts.state",
     "is_settled": "prompts.state",
     "not_found": "actor",
@@ -96,6 +99,7 @@ __all__ = [
     "AgentConfinement",
     "AgentRemoved",
     "AgentUpdated",
+    "ContextSession",
     "Diagnostic",
     "Folder",
     "FolderListing",
@@ -122,6 +126,7 @@ __all__ = [
     "can_load",
     "can_resume",
     "check_absolute",
+    "check_started",
     "is_prompt_state",
     "is_settled",
     "not_found",

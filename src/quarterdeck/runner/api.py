@@ -40,6 +40,7 @@ from quarterdeck.protocol import (
     SessionStatus,
 )
 from quarterdeck.runner.actor import PROGRAM, Actor
+from quarterdeck.runner.context_commands import ContextSession
 from quarterdeck.runner.options import RunnerOptions
 from quarterdeck.runner.permissions.card import PermissionCard, inspection_of
 from quarterdeck.runner.permissions.decision_index import RecordedDecision
@@ -376,6 +377,14 @@ class RunnerApi(Protocol):
     ) -> SessionOverview:
         """Open a session again where it stopped."""
 
+    async def fork_session(self, session_id: str, *, by: Actor = PROGRAM) -> SessionOverview:
+        """Create a session that continues another one; opened again first if necessary.
+
+        Raises:
+            RequestRejected: if there is no such session.
+            AcpError: `acpjs/unsupported-capability` if its agent cannot fork sessions.
+        """
+
     async def stored_servers(self, session_id: str) -> list[Json]:
         """Return the MCP servers of a session but those whose secrets were not stored."""
 
@@ -416,15 +425,21 @@ class RunnerApi(Protocol):
 
     async def execute_context_command(
         self, session_id: str, command: ACPCommand, *, by: Actor = PROGRAM
-    ) -> None:
-        """Carry out a command of the context protocol (seed 000) by the session's adapter.
+    ) -> PromptEntry | None:
+        """Carry out a command of the context protocol (seed 000).
+
+        A message is a prompt of the queue. It is returned when it runs, or at once if it has to
+        wait for others: then it is queued.
 
         Raises:
             QuarterdeckError: if it cannot be carried out, with a code that says why.
         """
 
-    def context_capabilities(self) -> list[ACPCapabilities]:
-        """Return what the agents of the sessions can do, in the context protocol's words."""
+    async def context_capabilities(self) -> list[ACPCapabilities]:
+        """Return what agents can do in the context protocol's words: installed, or of sessions."""
+
+    def context_session(self, session_id: str) -> ContextSession | None:
+        """Return what the context protocol shows of a session beyond its events."""
 
     # ---- prompts ---------------------------------------------------------------------------
 

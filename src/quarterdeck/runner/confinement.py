@@ -2,7 +2,8 @@
 
 `confine` (of the runner, or of an agent) keeps agents and their terminals from the hub's folders;
 see `quarterdeck.machine.confinement`. `sandbox = "workspace"` (of an agent, or of a project) also
-limits what they write, which hosts they reach and what they use. The workspace of a sandbox is
+limits what they write, which hosts they reach and what they use. Settings of a project apply in all
+folders that are in it or that contain it. The workspace of a sandbox is
 fixed when its process starts, so a sandboxed agent has one process per workspace: `workspace`
 returns which one a session needs, and the host asks `refusal` before it opens one.
 
@@ -12,20 +13,21 @@ A definition carries its workspace in `meta`; it is not stored.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from msgspec import structs
 
 from quarterdeck.agents import AgentSettings, KnownAgent, KnownAgents, SandboxSettings
-from quarterdeck.errors import ConfinementUnavailable
+from quarterdeck.errors import ConfinementUnavailable, RequestRejected
 from quarterdeck.machine import (
     UNCONFINED,
     ConfinedStart,
     Confinement,
     ConfinementStatus,
     HiddenFolders,
+    SandboxLimits,
     WorkspaceSandbox,
 )
 from quarterdeck.machine.outside_services import create_private_folders
@@ -97,8 +99,21 @@ class AgentConfinement:
 
     def _sandboxed(self, name: str | None, cwd: str) -> str | None:
         folder = str(Path(cwd).resolve())
-        is_sandboxed = self._agent(name).sandbox != "off" or self._project(folder) is not None
+        is_sandboxed = self._agent(name).sandbox != "off" or self._projects_at(folder)
         return folder if is_sandboxed else None
+
+    def check_further_folders(self, name: str | None, cwd: str, folders: Sequence[str]) -> None:
+        """Refuse a session that is not sandboxed, but has a folder that must be.
+
+        Raises:
+            RequestRejected: naming the folder.
+        """
+        if not folders or self._sandboxed(name, cwd) is not None:
+            return
+        for folder in folders:
+            if self._projects_at(str(Path(folder).resolve())):
+                message = f"{folder} has a project with a sandbox; start the session in that folder"
+                raise RequestRejected("invalid", message)
 
     def refusal(self, definition: AgentDefinition, cwd: str) -> str | None:
         """Return why a process must not open a session in a folder, or None."""
@@ -172,28 +187,67 @@ class AgentConfinement:
         settings = None if name is None else self.known.settings(name)
         return settings or AgentSettings(command="-")
 
-    def _project(self, folder: str) -> SandboxSettings | None:
-        for path in (Path(folder), *Path(folder).parents):
-            settings = self._projects.get(str(path))
-            if settings is not None and settings.sandbox != "off":
-                return settings
-        return None
+    def _projects_at(self, folder: str) -> list[SandboxSettings]:
+        """Return the sandboxes for a folder: of the nearest project above it, and of all below.
+
+        Those below count, since a session can work in all of its folder. If they did not, a device
+        would avoid a sandbox by choosing the folder above.
+        """
+        path = Path(folder)
+        sandboxed = {
+            Path(project): settings
+            for project, settings in self._projects.items()
+            if settings.sandbox != "off"
+        }
+        above = next((sandboxed[each] for each in (path, *path.parents) if each in sandboxed), None)
+        below = [settings for each, settings in sandboxed.items() if path in each.parents]
+        return below if above is None else [above, *below]
 
     def _sandbox(self, name: str | None, workspace: str | None) -> WorkspaceSandbox | None:
+        """Return the sandbox of an agent and of its project together; None if there is none.
+
+        The agent's own folders and hosts are added to those of the project. What several projects
+        do not all permit is not permitted. Of all limits, the lowest count.
+        """
         own = self._agent(name)
-        project = None if workspace is None else self._project(workspace)
-        chosen = [each for each in (own, project) if each is not None and each.sandbox != "off"]
+        projects = [] if workspace is None else self._projects_at(workspace)
+        chosen = [*([own] if own.sandbox != "off" else []), *projects]
         if not chosen:
             return None
         folders = [] if workspace is None else [workspace]
-        for settings in chosen:
-            folders += [str(Path(each).expanduser()) for each in settings.sandbox_write]
-        hosts = [host for settings in chosen for host in settings.sandbox_hosts]
+        hosts: list[str] = []
+        if own.sandbox != "off":
+            folders += _expanded(own.sandbox_write)
+            hosts += own.sandbox_hosts
+        folders += _common([_expanded(each.sandbox_write) for each in projects])
+        hosts += _common([each.sandbox_hosts for each in projects])
         return WorkspaceSandbox(
             write=tuple(dict.fromkeys(folders)),
             hosts=tuple(dict.fromkeys(hosts)),
-            limits=chosen[0].sandbox_limits,
+            limits=_lowest([each.sandbox_limits for each in chosen]),
         )
+
+
+def _expanded(folders: Sequence[str]) -> list[str]:
+    return [str(Path(each).expanduser()) for each in folders]
+
+
+def _common(lists: Sequence[Sequence[str]]) -> list[str]:
+    """Return what is in all lists, in the order of the first."""
+    if not lists:
+        return []
+    return [each for each in lists[0] if all(each in other for other in lists[1:])]
+
+
+def _lowest(limits: Sequence[SandboxLimits]) -> SandboxLimits:
+    def lowest(values: Iterable[int]) -> int:
+        return min((each for each in values if each), default=0)  # 0 is no limit
+
+    return SandboxLimits(
+        processes=lowest(each.processes for each in limits),
+        memory_mb=lowest(each.memory_mb for each in limits),
+        file_size_mb=lowest(each.file_size_mb for each in limits),
+    )
 
 
 REMOTE_REQUIRED: Final = "a URL, where nothing here can confine it, and confine is require"

@@ -1,4 +1,4 @@
-"""Commands of the context protocol (seed 000), carried out by the adapters of the running agents.
+"""Adapters of the running agents: commands of the context protocol (seed 000) for one agent.
 
 An adapter belongs to the runner, not to a connection: a turn or a policy that a client started
 continues when that client disconnects.
@@ -6,6 +6,7 @@ continues when that client disconnects.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import anyio
@@ -33,9 +34,12 @@ class ContextAdapters:
     def start(self, tasks: IndependentTasks) -> None:
         self._tasks = tasks
 
-    def capabilities(self) -> list[ACPCapabilities]:
-        """Return what the agents of the live sessions can do."""
-        agents: dict[str, str | None] = {}
+    def capabilities(self, startable: Iterable[str] = ()) -> list[ACPCapabilities]:
+        """Return what the agents of the live sessions can do, and those that can be started.
+
+        What an agent declares itself, such as images, is known once it runs.
+        """
+        agents: dict[str, str | None] = dict.fromkeys(startable)
         for session in self._host.get_sessions():
             if session.agent_definition_id is not UNSET:
                 agent_id = None if session.agent_id is UNSET else session.agent_id

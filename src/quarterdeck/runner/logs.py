@@ -1,4 +1,4 @@
-"""The logs of sessions as sources of bytes: `LiveLog` grows, `ClosedLog` is only read.
+"""The logs of sessions as bytes (`LogSource`): live ones are the host's, `ClosedLog` is only read.
 
 A session that was closed before the runner started has no stream in the host: its stored log is
 read. When it is opened again, its events go to a log that grows, and the closed one ends.
@@ -14,33 +14,6 @@ from quarterdeck.protocol import Event
 from quarterdeck.runner.sessions.catalogue import SessionCatalogue
 from quarterdeck.storage import CompactedFile
 from quarterdeck.storage.group_commit import ThreadedStorage
-
-
-class LiveLog:
-    """The log of a live session, or the host's own stream; a `LogSource`."""
-
-    was_closed = False
-
-    def __init__(self, log: EncodedLog) -> None:
-        self._log = log
-
-    @property
-    def head(self) -> int:
-        return self._log.head
-
-    @property
-    def first(self) -> int:
-        return self._log.first
-
-    @property
-    def has_ended(self) -> bool:
-        return self._log.has_ended
-
-    async def read(self, after: int, limit: int) -> list[bytes]:
-        return await self._log.read(after, limit)
-
-    def subscribe(self, subscriber: RunSubscriber) -> Callable[[], None]:
-        return self._log.subscribe_runs(subscriber)
 
 
 class ClosedLog:
@@ -74,7 +47,7 @@ class ClosedLog:
 
 async def open_log(
     host: Host, catalogue: SessionCatalogue, session_id: str | None
-) -> LiveLog | ClosedLog:
+) -> EncodedLog | ClosedLog:
     """Return the log of a session, live or closed; None means the host's own stream.
 
     Raises:
@@ -82,7 +55,7 @@ async def open_log(
         StorageFailed: if it cannot be read.
     """
     try:
-        return LiveLog(await host.open_log(session_id))
+        return await host.open_log(session_id)
     except AcpError:
         overview = None if session_id is None else catalogue.find(session_id)
         if session_id is None or overview is None:

@@ -56,7 +56,7 @@ from quarterdeck.runner.api import (
     Unsubscribe,
 )
 from quarterdeck.runner.confinement import AgentConfinement
-from quarterdeck.runner.context_adapters import ContextAdapters
+from quarterdeck.runner.context_commands import ContextCommands, ContextSession
 from quarterdeck.runner.logs import compact_log, open_log
 from quarterdeck.runner.news import NewsSubscribers
 from quarterdeck.runner.options import RunnerOptions
@@ -79,7 +79,7 @@ from quarterdeck.runner.workspaces import FileNames, FolderListing, SessionFile,
 from quarterdeck.storage import CompactedFile, LogEpoch, SqliteStorage
 from quarterdeck.storage.database import Database, open_database
 from quarterdeck.storage.reserve import Reserve
-from quarterdeck.views.context import ACPCapabilities, ACPCommand, SetPermissionPolicyCommand
+from quarterdeck.views.context import ACPCapabilities, ACPCommand
 from quarterdeck.wire import IndependentTasks, background_tasks
 
 logger = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ class Runner:
     manager: SessionManager
     prompts: PromptQueue
     idle_agents: IdleAgents
-    context_adapters: ContextAdapters
+    context: ContextCommands
 
     def __init__(self, options: RunnerOptions) -> None:
         self.options = options
@@ -160,7 +160,7 @@ class Runner:
         tasks = IndependentTasks(await stack.enter_async_context(background_tasks()))
         self.confinement.create_folders()
         tasks.start_soon(anyio.to_thread.run_sync, self.confinement.report)
-        self.context_adapters.start(tasks)
+        self.context.adapters.start(tasks)
         await host.restore_sessions()
         await self.catalogue.start()
         await self.manager.start(tasks)
@@ -180,7 +180,7 @@ class Runner:
         self.idle_agents = IdleAgents(
             host, self.manager, self.prompts, lambda: self.options.idle_agent_minutes
         )
-        self.context_adapters = ContextAdapters(host)
+        self.context = ContextCommands(host, self.catalogue, self.manager, self.prompts, self.inbox)
 
     def _host_options(self) -> HostOptions:
         environment = self._known.environment
@@ -361,6 +361,7 @@ class Runner:
         _log("create_session", by)
         if (agent is None) == (agent_id is None):
             raise RequestRejected("invalid", "name either an agent or the id of one that runs")
+        self.confinement.check_further_folders(agent, cwd, additional_directories)
         if agent is not None:
             workspace = self.confinement.workspace(agent, cwd)
             agent_id = (await self.manager.start_agent(agent, workspace)).agent_id
@@ -384,6 +385,7 @@ class Runner:
         by: Actor = PROGRAM,
     ) -> SessionOverview:
         _log("load_session", by)
+        self.confinement.check_further_folders(None, cwd, additional_directories)
         await self.host.load_session(
             await self.manager.agent_for(agent_id, cwd),
             session_id,
@@ -404,6 +406,7 @@ class Runner:
         by: Actor = PROGRAM,
     ) -> SessionOverview:
         _log("resume_session", by)
+        self.confinement.check_further_folders(None, cwd, additional_directories)
         await self.host.resume_session(
             await self.manager.agent_for(agent_id, cwd),
             session_id,
@@ -412,6 +415,12 @@ class Runner:
             additional_directories=additional_directories,
         )
         return self.catalogue.get(session_id)
+
+    async def fork_session(self, session_id: str, *, by: Actor = PROGRAM) -> SessionOverview:
+        _log("fork_session", by)
+        await self.ensure_active(session_id)
+        session = await self.host.fork_session(session_id)
+        return self.catalogue.get(session.session_id)
 
     async def stored_servers(self, session_id: str) -> list[Json]:
         return self.manager.whole_servers(self.catalogue.get(session_id))
@@ -453,17 +462,16 @@ class Runner:
 
     async def execute_context_command(
         self, session_id: str, command: ACPCommand, *, by: Actor = PROGRAM
-    ) -> None:
+    ) -> PromptEntry | None:
         _log(f"context command {command.command}", by)
-        if isinstance(command, SetPermissionPolicyCommand):
-            # Decided together with the owner's rules, not by a subscriber: see `inbox`.
-            session = self.catalogue.get(session_id)
-            await self.inbox.set_context_policy(session.session_id, command.policy, by)
-            return
-        await self.context_adapters.execute(session_id, command)
+        return await self.context.execute(session_id, command, by)
 
-    def context_capabilities(self) -> list[ACPCapabilities]:
-        return self.context_adapters.capabilities()
+    async def context_capabilities(self) -> list[ACPCapabilities]:
+        known = await self.known_agents()
+        return self.context.capabilities(each.name for each in known if each.installed)
+
+    def context_session(self, session_id: str) -> ContextSession | None:
+        return self.context.session(session_id)
 
     # ---- prompts -----------------------------------------------------------------------------
 

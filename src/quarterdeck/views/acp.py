@@ -173,6 +173,65 @@ def _settings(payload: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"sessionUpdate": "current_mode_update", "currentModeId": modes["currentModeId"]}
 
 
+_CHILD_STATUSES: Final = {"idle": "completed", "unknown": "failed"}
+
+
+def without_children(update: dict[str, Any]) -> dict[str, Any]:
+    """Return an update for editors that know of no sub-agents: they are calls, and their words.
+
+    What the agent sent is in `_meta.quarterdeck.update`.
+    """
+    kind = update.get("sessionUpdate")
+    meta = {"quarterdeck": {"update": update}}
+    if kind == "subagent_update":
+        state = update.get("state")
+        named = state.get("state") if isinstance(state, Mapping) else None
+        return {
+            "sessionUpdate": "tool_call",
+            "toolCallId": f"sub-agent-{update.get('sessionId')}",
+            "title": str(update.get("title") or "Sub-agent"),
+            "kind": "other",
+            "status": _CHILD_STATUSES.get(str(named), "in_progress"),
+            "_meta": meta,
+        }
+    if kind in ("session_message", "session_message_chunk"):
+        content = update.get("content")
+        blocks = content if isinstance(content, list) else [content]
+        texts = [each.get("text") for each in blocks if isinstance(each, Mapping)]
+        text = "".join(each for each in texts if isinstance(each, str))
+        words = {"type": "text", "text": text}
+        return {"sessionUpdate": "agent_thought_chunk", "content": words, "_meta": meta}
+    return update
+
+
+SWITCH_ON: Final = "on"
+SWITCH_OFF: Final = "off"
+
+
+def without_switches(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings, or an update, with a choice of two in place of each boolean option.
+
+    For editors that do not announce boolean options.
+    """
+    options = settings.get("configOptions")
+    if not isinstance(options, list) or not any(map(is_switch, options)):
+        return settings
+    return {**settings, "configOptions": [_as_choice(each) for each in options]}
+
+
+def is_switch(option: Any) -> bool:
+    """Return whether a config option is boolean."""
+    return isinstance(option, Mapping) and option.get("type") == "boolean"
+
+
+def _as_choice(option: Any) -> Any:
+    if not is_switch(option):
+        return option
+    choices = [{"value": SWITCH_ON, "name": "On"}, {"value": SWITCH_OFF, "name": "Off"}]
+    current = SWITCH_ON if option.get("currentValue") else SWITCH_OFF
+    return {**option, "type": "select", "currentValue": current, "options": choices}
+
+
 def session_settings(state: SessionState) -> dict[str, Any]:
     """Return the settings in the response to `session/new`, `session/load`, `session/resume`."""
     settings: dict[str, Any] = {}

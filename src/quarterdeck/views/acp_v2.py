@@ -4,7 +4,8 @@
 makes of the events of a fold give a client the same state as the agent's own. Events of an agent
 with ACP 1 become the nearest updates: a message without an id gets one that is made of the `seq` of
 its first event, so it is the same after a restart and for every client; a diff of two texts becomes
-a patch; a mode becomes an option; the beginning and the end of a turn become states.
+a patch; a mode becomes an option; the beginning and the end of a turn become states, and so do
+requests that wait. While the agent of a session is disconnected, its state is `unknown`.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from quarterdeck.protocol import (
     SessionEvent,
     SessionInfoUpdateEvent,
     SessionResetEvent,
+    SessionState,
     SessionStatusChangeEvent,
     TerminalOutputEvent,
     TerminalUpdateEvent,
@@ -46,9 +48,11 @@ from quarterdeck.protocol import (
     UsageUpdateEvent,
     UserMessageChunkEvent,
     any_event,
+    to_json,
 )
 from quarterdeck.protocol.acp2_fields import ACP2
 from quarterdeck.protocol.acp2_options import options_to_acp2
+from quarterdeck.protocol.config_options import mode_ids
 from quarterdeck.views.patches import patched_diff
 
 PLAN: Final = "plan"
@@ -85,12 +89,29 @@ class AcpV2Updates:
         self._open: tuple[str, str] | None = None
         """The kind and our id of the newest message, if it has none of its own."""
         self._is_working = False
+        self._is_unknown = False
+        self._reports_states = False
+        """Whether the agent reports its states itself."""
+        self._waiting: set[str] = set()
+        """Pending requests, of an agent that does not."""
+        self._last: Update = {"sessionUpdate": "state_update", "state": "idle"}
         self._modes: Sequence[Any] = ()
         self._mode: Any = None
         self._has_options = False
 
+    @property
+    def state(self) -> Update:
+        """The newest state, as an update: what a client gets that joins here."""
+        return dict(self._last)
+
     def updates(self, event: Event) -> Iterator[Update]:
         """Yield the updates of the next event."""
+        for update in self._updates(event):
+            if update.get("sessionUpdate") == "state_update":
+                self._last = update
+            yield update
+
+    def _updates(self, event: Event) -> Iterator[Update]:
         known = any_event(event)
         match known:
             case UserMessageChunkEvent() | AgentMessageChunkEvent() | AgentThoughtChunkEvent():
@@ -138,15 +159,16 @@ class AcpV2Updates:
             ):
                 yield from self._work(event)
             case UnrecognizedUpdateEvent():
+                if event.payload.get("sessionUpdate") == ELICITATION_UPDATED:
+                    yield from self._request(event, event.payload.get("status") == "pending")
                 yield from _unrecognized(event)
             case SessionResetEvent():
                 self._open = None
-            case (
-                ApprovalMismatchEvent()
-                | PermissionRequestCreatedEvent()
-                | PermissionRequestResolvedEvent()
-            ):
-                pass  # requests of their own, or ours alone
+            case PermissionRequestCreatedEvent() | PermissionRequestResolvedEvent():
+                is_pending = isinstance(event, PermissionRequestCreatedEvent)
+                yield from self._request(event, is_pending)
+            case ApprovalMismatchEvent():
+                pass  # ours alone
             case _:
                 assert_never(event)
 
@@ -173,11 +195,35 @@ class AcpV2Updates:
 
     # ---- work ----------------------------------------------------------------------------------
 
+    def _request(self, event: Event, is_pending: bool) -> Iterator[Update]:  # noqa: FBT001 - a fact
+        """Yield the state of an agent that waits for a request, or does so no more."""
+        before = bool(self._waiting)
+        change = self._waiting.add if is_pending else self._waiting.discard
+        change(str(event.payload.get("requestId")))
+        if self._is_working and not self._reports_states and before != bool(self._waiting):
+            yield _state("requires_action" if self._waiting else "running")
+
+    def _status(self, status: Any) -> Iterator[Update]:
+        if status == "prompting" and not self._is_working:
+            self._is_working, self._is_unknown = True, False
+            yield _state("running")
+        elif status == "disconnected" and not self._is_unknown:
+            self._is_working, self._is_unknown = False, True
+            self._waiting.clear()
+            yield _state("unknown")
+        elif status in ("closed", "deleted") and self._is_working:
+            self._is_working = False
+            yield {**_state("idle"), "stopReason": "cancelled"}
+        elif status in ("active", "closed", "deleted") and self._is_unknown:
+            self._is_unknown = False
+            yield _state("idle")
+
     def _work(self, event: _WorkEvent) -> Iterator[Update]:
         payload: Any = event.payload
         match event:
             case ForegroundEvent():
                 self._is_working = payload.get("state") in _WORKING
+                self._reports_states, self._is_unknown = True, False
                 state = {key: value for key, value in payload.items() if key != "promptKey"}
                 yield _with_extensions(
                     {"sessionUpdate": "state_update", **state, **_own(event)}, event
@@ -185,13 +231,12 @@ class AcpV2Updates:
             case PlanEvent() | PlanRemovedEvent() | PlanUpdateEvent():
                 yield from _plan(event)
             case PromptFinishedEvent():
+                self._open = None
                 if self._is_working:
                     self._is_working = False
                     yield _idle(payload)
             case SessionStatusChangeEvent():
-                if payload.get("status") == "prompting" and not self._is_working:
-                    self._is_working = True
-                    yield {"sessionUpdate": "state_update", "state": "running"}
+                yield from self._status(payload.get("status"))
             case _:
                 assert_never(event)
 
@@ -237,6 +282,17 @@ class AcpV2Updates:
         return _with_extensions(update, event)
 
 
+def session_settings_v2(state: SessionState) -> dict[str, Any]:
+    """Return the settings in the response to `session/new`, `session/resume`, `session/fork`."""
+    plain = to_json(state)
+    options, modes = options_to_acp2(plain["configOptions"]), plain["modes"]
+    if not options and mode_ids(modes):
+        options = [mode_option(modes["availableModes"], modes.get("currentModeId"))]
+    commands = [_command(each) for each in plain["availableCommands"]]
+    settings = {"configOptions": options, "availableCommands": commands}
+    return {name: value for name, value in settings.items() if value}
+
+
 def mode_option(modes: Sequence[Any], current: Any) -> dict[str, Any]:
     """Return the modes of an agent with ACP 1 as an option of ACP 2."""
     choices = [
@@ -280,6 +336,31 @@ def _call(event: _CallEvent) -> Update:
     if "capabilities" in own:
         update["capabilities"] = own["capabilities"]
     return _with_extensions(update, event)
+
+
+def permission_params(call: Mapping[str, Any]) -> dict[str, Any]:
+    """Return title, description and subject of a permission request, by its call of ACP 1.
+
+    What an agent with ACP 2 has sent is in `_meta.acp2` of the call.
+    """
+    meta = call.get("_meta")
+    table = meta if isinstance(meta, Mapping) else {}
+    own = table.get(ACP2)
+    words = own if isinstance(own, Mapping) else {}
+    title = words.get("title") or call.get("title") or call.get("toolCallId")
+    params: dict[str, Any] = {"title": str(title)}
+    params |= {key: words[key] for key in ("description", "_meta") if words.get(key) is not None}
+    subject = words.get("subject")
+    if isinstance(subject, Mapping) and subject.get("type") != "tool_call":
+        return {**params, "subject": dict(subject)}
+    if words and not isinstance(subject, Mapping):
+        return params  # an agent with ACP 2 that named no subject
+    shown = {name: value for name, value in call.items() if name != "_meta" and value is not None}
+    if isinstance(call.get("content"), list):
+        shown["content"] = [_element(each) for each in call["content"]]
+    rest = {key: value for key, value in table.items() if key != ACP2}
+    shown |= {"_meta": rest} if rest else {}
+    return {**params, "subject": {"type": "tool_call", "toolCall": shown}}
 
 
 def _element(part: Any) -> Any:
@@ -338,6 +419,10 @@ def _unrecognized(event: UnrecognizedUpdateEvent) -> Iterator[Update]:
     is_invalid = isinstance(ours, Mapping) and "invalid" in ours
     if not is_invalid and payload.get("sessionUpdate") not in (None, ELICITATION_UPDATED):
         yield dict(payload)
+
+
+def _state(state: str) -> Update:
+    return {"sessionUpdate": "state_update", "state": state}
 
 
 def _idle(payload: Mapping[str, Any]) -> Update:

@@ -429,6 +429,39 @@ async def test_a_session_that_lost_its_agent_is_resumed(tmp_path: Path) -> None:
         await seen.until(lambda event: getattr(event, "delta", "") == "back")
 
 
+async def test_a_terminated_session_is_resumed_and_its_subscribers_continue(
+    tmp_path: Path,
+) -> None:
+    can = {"loadSession": True, "sessionCapabilities": {"close": {}}}
+    methods: Json = {"session/close": [{"result": {}}]}
+    async with adapted(
+        {"say": "back"}, capabilities=can, methods=methods, load=[{"say": "before"}]
+    ) as (host, adapter):
+        session, seen = await started(adapter, tmp_path)
+        ended: list[ContextEvent] = []
+        session.on_event(ended.append)()
+        await session.execute(TerminateCommand())
+        await seen.type("session:completed")
+        assert not any(agent.status == "ready" for agent in host.get_agents())
+        assert await refused(session, SendMessageCommand(message="x")) == "session-closed"
+        await session.execute(ResumeCommand(prompt="go on"))  # starts the agent again
+        await seen.until(lambda event: getattr(event, "delta", "") == "back")
+        history = await session.get_history()
+        live = [event.seq for event in seen.events]
+        assert live == [event.seq for event in history][-len(live) :]
+        assert ended == []
+
+
+async def test_a_closed_session_of_an_agent_that_cannot_load_stays_closed(tmp_path: Path) -> None:
+    can: Json = {"sessionCapabilities": {"close": {}, "resume": {}}}
+    methods: Json = {"session/close": [{"result": {}}]}
+    async with adapted({"say": "x"}, capabilities=can, methods=methods) as (_, adapter):
+        session, seen = await started(adapter, tmp_path)
+        await session.execute(TerminateCommand())
+        await seen.type("session:completed")
+        assert await refused(session, ResumeCommand()) == "capability-unsupported"
+
+
 async def test_resuming_without_support_of_the_agent_is_an_error(tmp_path: Path) -> None:
     async with adapted({"crash": 3}) as (_, adapter):
         session, seen = await started(adapter, tmp_path)

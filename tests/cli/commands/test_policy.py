@@ -179,3 +179,25 @@ def test_any_line_gets_an_answer(line: Any) -> None:
     text = line if isinstance(line, bytes) else json.dumps(line).encode()
     answer = checker.answer(text)
     assert answer.get("decision") in ("allow", "ask", "deny") or answer["error"]
+
+
+@pytest.mark.parametrize(
+    ("line", "decision"),
+    [
+        ('{"command": "ls", "command": "git status"}', "ask"),
+        ('{"command": "touch x", "command": "ls"}', "ask"),
+        ('{"command": "git push", "command": "ls"}', "deny"),
+        ('{"command": "ls", "cwd": "/evil", "cwd": "."}', "ask"),
+        ('{"toolCallId": "1", "rawInput": {"command": "touch x", "command": "ls"}}', "ask"),
+        ('{"toolCallId": "1", "rawInput": {"command": "ls"}, "rawInput": {}}', "ask"),
+        ('{"name": "Bash", "input": {"command": "git push", "command": "ls"}}', "deny"),
+    ],
+)
+def test_a_line_that_repeats_a_key_is_never_allowed(line: str, decision: str) -> None:
+    rules = (
+        Rule(decision="allow", commands=("ls*", "git status*")),
+        Rule(decision="deny", commands=("git push*",)),
+    )
+    checker = PolicyChecker(Policy(rule=rules), workspace="/p")
+    assert checker.answer(line.encode())["decision"] == decision
+    assert "the same key twice" in checker.answer(line.encode())["reason"] or decision == "deny"

@@ -277,3 +277,12 @@ def test_a_command_that_needs_a_hub_names_the_command_that_starts_one(
     assert done.returncode == 1
     assert "no hub is running" in done.stderr
     assert "start one in another terminal: quarterdeck up" in done.stderr
+
+
+def test_the_agent_of_a_session_is_ended(console: Console, hub: RunningHub) -> None:
+    session = json.loads(console.run("sessions", "--json").stdout)["sessions"][0]["sessionId"]
+    done = console.run("sessions", "--end-agent", session)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "queued prompts run with a new process" in done.stderr
+    unknown = console.run("sessions", "--end-agent", "nope")
+    assert (unknown.returncode, len(unknown.stderr.splitlines())) == (1, 1)

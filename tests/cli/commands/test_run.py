@@ -210,6 +210,7 @@ def test_a_permission_request_is_answered_with_a_key(
         terminal.wait_for(CHOICES)
         assert "command: touch made" in terminal.text
         assert "the agent says: list files" in terminal.text
+        assert "asked because: No rule matches." in terminal.text
         terminal.type(key)
         assert terminal.end() == 0
         assert words in terminal.text
@@ -228,7 +229,7 @@ def test_input_typed_before_the_request_and_pasted_input_are_ignored(console: Co
 
 def test_a_key_is_named_by_what_it_does_whatever_the_agent_calls_it(console: Console) -> None:
     with console.terminal("run", "lies", "go") as terminal:
-        terminal.wait_for("a allow always, d details > ")
+        terminal.wait_for("a allow always, n reject, d details > ")
         assert "Deny" not in terminal.text
         terminal.type("a")
         assert terminal.end() == 0

@@ -3,8 +3,10 @@
 from typing import Any
 
 from hypothesis import given, strategies as st
+from msgspec import to_builtins
 
 from quarterdeck.cli.terminal.permission_prompt import details, permission_prompt
+from quarterdeck.runner.permissions.card import option_views
 
 ALLOW = {"optionId": "one", "name": "Deny", "kind": "allow_once"}
 ALWAYS = {"optionId": "two", "name": "Deny", "kind": "allow_always"}
@@ -25,6 +27,67 @@ def test_only_what_is_offered_has_a_key() -> None:
     prompt = permission_prompt({}, [REJECT, {"optionId": "x", "kind": "allow_all"}, 3, None], 70)
     assert prompt.keys == {"n": "three"}
     assert prompt.unnamed == 3
+
+
+def option(option_id: str, kind: str, label: str) -> dict[str, str]:
+    return {"optionId": option_id, "kind": kind, "label": label}
+
+
+def test_each_option_of_one_kind_has_a_key_and_its_own_words() -> None:
+    options = [
+        option("once", "allow_once", "Allow once: Yes"),
+        option("edits", "allow_once", "Allow once: Yes, with edits\u202e"),
+        option("later", "reject_once", "Reject: Not now"),
+        option("never", "reject_once", "Reject: Never"),
+        option("x", "allow_once", "Allow once: Third"),
+    ]
+    prompt = permission_prompt({}, options, 70)
+    assert prompt.choices() == (
+        "y allow once: Yes, n reject: Not now, 1 allow once: Yes, with edits<U+202E>,"
+        " 2 reject: Never, 3 allow once: Third, d details"
+    )
+    assert prompt.keys == {"y": "once", "n": "later", "1": "edits", "2": "never", "3": "x"}
+    assert prompt.allowing == {"y", "1", "3"}
+    assert prompt.unnamed == 0
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["allow_once", "allow_always", "reject_once", "reject_always", "odd"]),
+            st.text("abc", min_size=1),
+        ),
+        max_size=20,
+    )
+)
+def test_any_options_have_different_words_and_one_of_them_rejects(
+    kinds: list[tuple[str, str]],
+) -> None:
+    given = [
+        {"optionId": str(number), "kind": kind, "name": name}
+        for number, (kind, name) in enumerate(kinds)
+    ]
+    options = [to_builtins(each) for each in option_views(given)]
+    prompt = permission_prompt({}, options, 70)
+    assert len(set(prompt.labels.values())) == len(prompt.labels)
+    assert "n" in prompt.labels
+    assert prompt.keys.keys() <= prompt.labels.keys()
+    assert len(prompt.keys) + prompt.unnamed == len(options)
+    kind_of = {each["optionId"]: each["kind"] for each in options}
+    for key, option_id in prompt.keys.items():
+        assert (key in prompt.allowing) == kind_of[option_id].startswith("allow")
+
+
+def test_of_two_options_with_one_id_neither_has_a_key_and_it_can_be_rejected() -> None:
+    twins = [option("a", "allow_once", "Allow once"), option("a", "reject_once", "Reject")]
+    prompt = permission_prompt({}, twins, 70)
+    assert prompt.keys == {}
+    assert prompt.choices() == "n reject, d details"
+
+
+def test_why_a_person_is_asked_is_shown() -> None:
+    prompt = permission_prompt({}, [ALLOW], 70, because="No rule matches.\u202e")
+    assert prompt.lines[-1].text == "  asked because: No rule matches.<U+202E>"
 
 
 def test_the_command_is_shown_before_the_description_of_the_agent() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +173,9 @@ async def test_an_elicitation_waits_for_its_one_answer(
 ) -> None:
     async with turn(tmp_path, eliciting(params)) as play:
         (pending,) = play.host.get_elicitations()
-        assert to_json(pending) == {
+        shown = to_json(pending)
+        assert datetime.fromisoformat(shown.pop("requestedAt")).tzinfo is not None
+        assert shown == {
             "requestId": "elic-1",
             "agentId": "agent-1",
             "sessionId": play.session_id,

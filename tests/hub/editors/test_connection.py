@@ -188,3 +188,20 @@ async def _answer(transport: MemoryTransport, number: int) -> Json:
 async def _send(transport: MemoryTransport, number: int, method: str, **params: Any) -> None:
     message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
     await transport.send(json.dumps(message).encode() + b"\n")
+
+
+async def test_a_notice_is_for_its_moment_and_all_else_is_replayed(tmp_path: Path) -> None:
+    notice: Json = {"sessionUpdate": "notice", "severity": "info", "title": "hello"}
+    other: Json = {"sessionUpdate": "compaction_update", "compactionId": "k", "status": "failed"}
+    steps: tuple[Json, ...] = ({"update": notice}, {"update": other}, {"say": "done"})
+    async with hub_with(tmp_path / "home", *steps) as (hub, _):
+        async with editor_at(hub) as editor:
+            session_id = await editor.new(tmp_path)
+            await editor.prompt(session_id)
+            live = [each["sessionUpdate"] for each in editor.updates]
+        async with editor_at(hub) as late:
+            await late.load(session_id, tmp_path)
+            replayed = [each["sessionUpdate"] for each in late.updates]
+    assert {"notice", "compaction_update"} <= set(live)
+    assert "notice" not in replayed
+    assert "compaction_update" in replayed

@@ -18,19 +18,21 @@ from quarterdeck.protocol import (
     SessionSnapshotWire,
 )
 from quarterdeck.runner import (
+    ContextSession,
     LogSource,
     News,
     PermissionView,
     RequestUpdated,
     RunnerApi,
+    SessionOverview,
     SessionTitle,
     SessionUpdated,
 )
 from quarterdeck.runner.context_adapters import ContextAdapters
-from quarterdeck.runner.logs import LiveLog
 from quarterdeck.runner.prompts.store import report_removed_meta
 from quarterdeck.storage import LogEpoch
 from quarterdeck.views.context import ACPCapabilities, ACPCommand
+from quarterdeck.views.context.contract import session_facts
 from quarterdeck.wire import IndependentTasks
 
 
@@ -105,7 +107,7 @@ class BareRunner:
         return None if request is None else PermissionView.of(request)
 
     async def open_log(self, session_id: str | None) -> LogSource:
-        return LiveLog(await self._host.open_log(session_id))
+        return await self._host.open_log(session_id)
 
     @cached_property
     def endpoint(self) -> HostEndpoint:
@@ -139,8 +141,18 @@ class BareRunner:
         assert by is not None
         await self._adapters.execute(session_id, command)
 
-    def context_capabilities(self) -> list[ACPCapabilities]:
+    async def context_capabilities(self) -> list[ACPCapabilities]:
         return self._adapters.capabilities()
+
+    def context_session(self, session_id: str) -> ContextSession | None:
+        session = self._host.get_session(session_id)
+        return None if session is None else ContextSession(facts=session_facts(session))
+
+    async def list_sessions(self) -> list[SessionOverview]:
+        return []
+
+    def find_session(self, session_id: str) -> SessionSnapshotWire | None:
+        return self._host.get_session(session_id)  # has what a stream looks for
 
     def _running(self, name: str) -> str:
         for session in self._host.get_sessions():

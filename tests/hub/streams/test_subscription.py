@@ -177,6 +177,32 @@ async def test_packets_are_those_of_the_log_and_go_on_after_any_of_them(tmp_path
                     assert [each.data for each in rest[:-1]] == wanted[index + 1 :]
 
 
+async def test_a_late_page_gets_the_prompts_too_and_goes_on_after_any_packet(
+    tmp_path: Path,
+) -> None:
+    async with running(SqliteStorage(tmp_path / "log.db")) as host:
+        session_id = await opened(host, tmp_path, {"say": "one two", "pieces": 2})
+        for prompt in ("first", "second"):
+            await host.prompt(session_id, prompt)
+        path = f"/api/sessions/{session_id}/packets?prompts=all"
+        async with serving(bare_hub(host)) as port:
+            async with reading(port, path) as reader:
+                said = (await reader.until("caught-up"))[:-1]
+                await host.prompt(session_id, "third")
+                live = await reader.some()
+                assert live[0].data["content"]["text"] == "third"  # before the agent answers
+            prompts = [each.data for each in said if each.data.get("type") == "user_message"]
+            assert [each["content"]["text"] for each in prompts] == ["first", "second"]
+            for index, each in enumerate(said):
+                async with reading(port, path, last_id=str(each.id)) as reader:
+                    rest = await reader.until("caught-up")
+                    kept = [later.data for later in rest][: len(said) - index - 1]
+                    assert kept == [later.data for later in said[index + 1 :]]
+            async with reading(port, path.replace("all", "some")) as reader:
+                assert reader.status == 400
+                assert "prompts" in json.loads(reader.body)["error"]["message"]
+
+
 async def test_several_packets_of_one_event_have_numbers_of_their_own(tmp_path: Path) -> None:
     async with running() as host, serving(bare_hub(host)) as port:
         session_id = await opened(host, tmp_path, {"tool": "t", "title": "T", "kind": "edit"})

@@ -90,6 +90,38 @@ async def test_a_request_is_shown_with_what_it_would_do_and_answered_once(tmp_pa
         assert line == decision
 
 
+ALWAYS_ONLY: list[Json] = [{"optionId": "a", "name": "Yes", "kind": "allow_always"}]
+TWINS: list[Json] = [{"optionId": "a", "name": name, "kind": "allow_once"} for name in "ab"]
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        ({"kind": "execute", "input": {"command": "ls $HOME"}}, "not fully understood"),
+        ({"kind": "execute", "input": {"command": "ls && rm x"}}, "Not allowed in it: rm x."),
+        ({"kind": "execute", "input": {"command": "ls", "odd": 1}}, "in the input: odd."),
+        ({"kind": "execute", "input": None}, "title describes"),
+        ({}, "No rule matches."),
+        ({"input": {"path": "{cwd}/b"}, "options": ALWAYS_ONLY}, "no option that allows it once"),
+        ({"input": {"path": "{cwd}/b"}, "options": TWINS}, "have the same id"),
+    ],
+)
+async def test_a_request_names_why_no_rule_decided_it(
+    tmp_path: Path, step: Json, words: str
+) -> None:
+    rules = (Rule(decision="allow", name="some", commands=("ls*",), writes=("b",)),)
+    async with asked(tmp_path, asking(**step), Policy(rule=rules)) as (_, client, session):
+        (request,) = await client.asked()
+        assert words in request["askedBecause"]
+        (event,) = [
+            event
+            for event in await client.events(session)
+            if event["type"] == "permission-request-created"
+        ]
+        derived = event["extensions"]["quarterdeck"]["request"]
+        assert derived["askedBecause"] == request["askedBecause"]
+
+
 async def test_the_reason_of_a_rejection_is_stored_and_sent_to_the_agent(tmp_path: Path) -> None:
     async with asked(tmp_path, asking()) as (_, client, session):
         (request,) = await client.asked()

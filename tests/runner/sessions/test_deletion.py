@@ -92,6 +92,24 @@ async def test_what_an_earlier_hub_left_of_a_deleted_session_goes_at_the_start(
     check_files(given.home)
 
 
+async def test_a_repeated_answer_shows_nothing_of_a_deleted_session(tmp_path: Path) -> None:
+    async with running(options(tmp_path / "home", mine=scripted(ASKED))) as (_, client):
+        session = await client.session("mine", tmp_path)
+        await client.prompt(session, "k", SAID)
+        (waiting,) = await client.asked()
+        path = f"/api/permissions/{waiting['requestId']}/answer"
+        answer = {"optionId": "allow_once", "digest": waiting["digest"], "key": "first"}
+        decided = await client.post(path, answer)
+        assert decided["request"]
+        assert decided["call"]
+        await client.ended(session, "k")
+        await client.call("DELETE", f"/api/sessions/{session}", status=204)
+        again = await client.post(path, answer)
+        assert (again["state"], again["decidedAt"]) == ("answered", decided["decidedAt"])
+        assert again["request"] is None
+        assert not {"call", "mismatch"} & set(again)
+
+
 async def test_other_sessions_keep_their_prompts_and_requests(tmp_path: Path) -> None:
     given = options(tmp_path / "home", mine=scripted(ASKED))
     async with running(given) as (_, client):

@@ -13,6 +13,7 @@ import pytest
 from quarterdeck.agents.adapters import AcpAdapter
 from quarterdeck.host import Host
 from quarterdeck.policy import RiskLevel, ToolCategory
+from quarterdeck.protocol.results import resolution_meta
 from quarterdeck.views import context
 from quarterdeck.views.context import (
     ApproveToolCallCommand,
@@ -24,7 +25,6 @@ from quarterdeck.views.context import (
     StartSessionOptions,
     TerminateCommand,
 )
-from quarterdeck.views.context.requests import resolution
 from tests.agents.adapters.test_acp import Seen, definition
 from tests.views.context.example_log import everything
 from tests.views.context.support import Log, edit_diff
@@ -103,7 +103,7 @@ def test_the_approval_of_a_tool_follows_the_described_sequence(
     log.update("tool_call", toolCallId="t", title="Edit", kind="edit", status="pending")
     growing = [{"type": "content", "content": {"type": "text", "text": '{"path": "/p'}}]
     log.update("tool_call_update", toolCallId="t", content=growing)
-    log.ask({"toolCallId": "t", "content": [edit_diff()]}).answer(option, _meta=resolution(by))
+    log.ask({"toolCallId": "t", "content": [edit_diff()]}).answer(option, _meta=resolution_meta(by))
     emitted = log.update("tool_call_update", toolCallId="t", status=status).emitted()
     steps = [event for event in emitted if event.type.startswith(("tool:", "approval:"))]
     assert [event.type for event in steps] == [*APPROVAL_FLOW, ending]

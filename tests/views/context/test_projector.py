@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from quarterdeck.protocol import SessionSnapshotWire, decode_event, make_host_event
+from quarterdeck.protocol.results import resolution_meta
 from quarterdeck.views.context import ContextProjector, EnvironmentAgent
 from quarterdeck.views.context.contract import SessionFacts
-from quarterdeck.views.context.requests import resolution
 from tests.views.context.support import SESSION, START, Log, edit_diff, every, only, statuses
 
 MODEL = [
@@ -595,9 +595,9 @@ def test_web_operations_have_what_the_output_has() -> None:
     [
         ("yes", None, True, "user", None),
         ("always", None, True, "user", None),
-        ("no", resolution("user", "Too risky"), False, "user", "Too risky"),
-        ("yes", resolution("policy", "reads"), True, "policy", "reads"),
-        ("no", resolution("timeout"), False, "timeout", None),
+        ("no", resolution_meta("user", "Too risky"), False, "user", "Too risky"),
+        ("yes", resolution_meta("policy", "reads"), True, "policy", "reads"),
+        ("no", resolution_meta("timeout"), False, "timeout", None),
     ],
 )
 def test_a_decision_names_who_decided(

@@ -11,9 +11,18 @@ import pytest
 from hypothesis import given, strategies as st
 
 from quarterdeck.protocol import Event, decode_event, make_host_event
-from quarterdeck.views.packets import PACKET_TYPES, ContentItem, PacketProjector, packet_type
+from quarterdeck.views.packets import (
+    PACKET_TYPES,
+    ContentItem,
+    PacketProjector,
+    SessionUpdates,
+    packet_type,
+    parse_packet,
+)
 from quarterdeck.views.packets.builders import agent_thought_chunk
+from quarterdeck.views.packets.parsed_packets import ContextUsage
 from quarterdeck.views.packets.tool_calls import REMEMBERED, TERMINAL_BYTES, TERMINALS
+from quarterdeck.views.packets.tools import as_count
 from quarterdeck.views.packets.types import DiffItem
 from tests.views.packets.logs import LOGS, STYLES
 from tests.views.packets.support import (
@@ -266,6 +275,31 @@ def test_the_use_of_the_context_loses_size_and_currency() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("12", 12), (" 12 ", 12), ("1.5e3", 1500), (12.9, 12), ("12.9", 12), ("-3", -3)],
+)
+def test_a_number_that_is_written_as_text_counts(written: Any, meant: int) -> None:
+    sent = {"sessionUpdate": "usage_update", "used": written, "size": 100}
+    (packet,) = project([update(sent)])
+    assert packet["used_tokens"] == meant
+    for key in ("used_tokens", "usedTokens"):
+        packet = {"type": "context_usage", key: written}
+        assert parse_packet(packet) == ContextUsage(used_tokens=meant)
+        (back,) = SessionUpdates(context_size=100).feed(packet)
+        assert back["used"] == meant
+
+
+@given(st.text() | st.floats() | st.booleans() | st.none() | st.lists(st.integers()))
+def test_what_is_no_number_of_tokens_is_none_shown_as_zero(written: Any) -> None:
+    used = as_count(written)
+    assert parse_packet({"type": "context_usage", "used_tokens": written}) == ContextUsage(
+        used_tokens=used or 0
+    )
+    if not isinstance(written, str | float):
+        assert used is None
+
+
 @pytest.mark.parametrize("key", ["currentModeId", "modeId"])
 def test_a_mode_passes(key: str) -> None:
     assert project([update({"sessionUpdate": "current_mode_update", key: "code"})]) == [
@@ -360,6 +394,78 @@ def test_of_a_long_output_the_end_is_kept() -> None:
     shown = packets[-2]["content"][0]["content"]["text"]
     assert len(shown) == TERMINAL_BYTES
     assert shown.endswith("x\nend")
+
+
+ARTIFACT = {"id": "1", "type": "file", "name": "n", "path": "outputs/n"}
+
+
+@pytest.mark.parametrize("kind", ["agent_message_chunk", "agent_thought_chunk"])
+@pytest.mark.parametrize("more", [{}, {"x": 1}])
+def test_the_words_around_an_artifact_are_kept_and_come_back(kind: str, more: Json) -> None:
+    sent = {
+        "sessionUpdate": kind,
+        "content": text("Here it is."),
+        "_meta": {"artifact": ARTIFACT, **more},
+    }
+    packets = project([update(sent)])
+    assert types(packets) == [kind, "artifact_created"]
+    assert packets[0]["content"]["text"] == "Here it is."
+    assert packets[0]["_meta"] == (more or None)
+    assert packets[1]["artifact"] == ARTIFACT
+    back = SessionUpdates()
+    assert project([update(each) for packet in packets for each in back.feed(packet)]) == packets
+
+
+def test_a_link_to_an_artifact_or_no_words_are_the_artifact_alone() -> None:
+    link = {"type": "resource_link", "uri": "outputs/n", "name": "n"}
+    for content in (link, text(""), None, 5):
+        sent = {"sessionUpdate": "agent_message_chunk", "content": content}
+        packets = project([update({**sent, "_meta": {"artifact": ARTIFACT}})])
+        assert types(packets) == ["artifact_created"]
+    other = {**link, "uri": "outputs/other"}
+    sent = {"sessionUpdate": "agent_message_chunk", "content": other}
+    packets = project([update({**sent, "_meta": {"artifact": ARTIFACT}})])
+    assert types(packets) == ["agent_message_chunk", "artifact_created"]
+
+
+PROMPT = {"sessionUpdate": "user_message_chunk", "content": text("look"), "messageId": "p1"}
+PICTURE = {"type": "image", "mimeType": "image/png", "data": "aGk="}
+
+
+def test_prompts_are_in_the_stream_of_a_page_that_asks_for_them_and_of_no_other() -> None:
+    log = [
+        status("active"),
+        status("prompting"),
+        update(PROMPT),
+        update({**PROMPT, "content": PICTURE}),
+        event("message-update", {"kind": "user", "messageId": "p1", "content": [text("see")]}),
+        message_chunk("I see."),
+        finished(),
+    ]
+    without = project(log)
+    assert types(without) == ["agent_message_chunk", "prompt_response"]
+    projector = PacketProjector(SESSION, prompts=True)
+    packets = [packet for each in log for packet in projector.feed(each)]
+    shown = [packet for packet in packets if packet_type(packet) == "user_message"]
+    assert [packet for packet in packets if packet not in shown] == without
+    assert [packet["content"]["text"] for packet in shown] == ["look", "", "see"]
+    assert shown[0]["_meta"]["messageId"] == shown[1]["_meta"]["messageId"] == "p1"
+    assert shown[1]["attachments"][0]["data"] == "aGk="
+    for packet in shown:
+        assert msgspec.convert(packet, PACKET_TYPES["user_message"]) == packet
+
+
+@given(LOGS, STYLES)
+def test_prompts_change_nothing_else_in_a_stream(log: list[Event], style: Any) -> None:
+    plain = PacketProjector(SESSION, style=style)
+    whole = PacketProjector(SESSION, style=style, prompts=True)
+    for each in log:
+        is_history = plain._history is not None  # noqa: SLF001 - its rows have prompts anyway
+        without, packets = plain.feed(each), whole.feed(each)
+        if not is_history:
+            assert all(packet_type(packet) != "user_message" for packet in without)
+            packets = [packet for packet in packets if packet_type(packet) != "user_message"]
+        assert packets == without
 
 
 def test_an_artifact_of_a_tool_follows_its_progress() -> None:

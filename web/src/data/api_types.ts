@@ -172,6 +172,7 @@ export interface ElicitationView {
   sessionId?: string
   agentId?: string
   request: { [key: string]: unknown }
+  requestedAt?: string
 }
 
 export type EmptyBody = Record<string, never>
@@ -361,6 +362,7 @@ export interface PermissionCard {
   digest: string
   requestedAt: string
   expiresAt?: string
+  askedBecause?: string
 }
 
 export interface PermissionList {

@@ -11,7 +11,7 @@ import type { Action, AgentRequest, Elicitation, PermissionRequest } from './typ
 /** What the hub derived of a permission request; it travels with the request's event. */
 type DerivedRequest = Pick<
   api.PermissionCard,
-  'digest' | 'call' | 'options' | 'isAmbiguous' | 'cwd' | 'agent' | 'expiresAt'
+  'digest' | 'call' | 'options' | 'isAmbiguous' | 'cwd' | 'agent' | 'expiresAt' | 'askedBecause'
 > & { requestedAt: string }
 
 export class PendingRequests {
@@ -81,7 +81,7 @@ function permissionOf(
   derived: DerivedRequest | null,
 ): PermissionRequest | null {
   if (derived === null) return null
-  const { requestedAt, agent, expiresAt, ...facts } = derived
+  const { requestedAt, agent, expiresAt, askedBecause, ...facts } = derived
   return {
     ...facts,
     kind: 'permission',
@@ -94,6 +94,7 @@ function permissionOf(
     toolCall: payload.toolCall,
     requestedAt,
     expiresAt: expiresAt ?? null,
+    askedBecause: askedBecause ?? null,
     answer: null,
   }
 }
@@ -105,6 +106,7 @@ function elicitationOf(payload: HostElicitationSnapshot): Elicitation {
     sessionId: payload.sessionId ?? null,
     agentId: payload.agentId ?? null,
     request: payload.request,
+    requestedAt: payload.requestedAt ?? null,
     answer: null,
   }
 }

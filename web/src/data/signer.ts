@@ -3,7 +3,8 @@
 //
 // Before it signs anything, a signer asks the hub to prove who it is: the hub signs a random challenge,
 // its nonce and its time. It asks again when the connection was lost: another program may have taken
-// the port. That program receives a challenge that it cannot answer, and nothing else.
+// the port. That program receives a challenge that it cannot answer, and nothing else; but for a request
+// that the browser was sending as the hub ended, before the page could know. Its proof ends with the hub.
 import {
   bytesOf,
   digestOf,
@@ -86,9 +87,7 @@ export class Signer {
     for (let attempt = 1; ; attempt += 1) {
       const key = await this.#loaded()
       if (key === null) return refused(401, UNAUTHORIZED, 'this browser is not paired with the hub')
-      const session = await this.#proven(key)
-      if (session === null) return refused(503, WRONG_HUB, WRONG_HUB_MESSAGE)
-      const response = await this.#sent(request, key, session)
+      const response = await this.#provenAndSent(request, key)
       if (response.status !== 401 || attempt === ATTEMPTS) return response
       if (!(await this.#canRetry(response, key))) return response
     }
@@ -137,7 +136,27 @@ export class Signer {
     const request: HubRequest = { method: 'POST', path: '/api/pair', body }
     const key = await this.#loaded()
     const session = key === null ? null : await this.#proven(key)
-    return this.#sent(request, key, session)
+    const url = new URL(request.path, this.#options.origin)
+    const bytes = bytesOf(JSON.stringify(body))
+    const proof =
+      key === null || session === null
+        ? null
+        : await this.#proof(request.method, url, bytes, key, session)
+    return this.#fetched(request, url, bytes, proof)
+  }
+
+  /** Send a request with a proof, once the hub has given its own and as long as that counts. */
+  async #provenAndSent(request: HubRequest, key: DeviceKey): Promise<Response> {
+    const url = new URL(request.path, this.#options.origin)
+    const body = request.body === undefined ? null : bytesOf(JSON.stringify(request.body))
+    for (;;) {
+      const proven = this.#proven(key)
+      const session = await proven
+      if (session === null) return refused(503, WRONG_HUB, WRONG_HUB_MESSAGE)
+      const proof = await this.#proof(request.method, url, body, key, session)
+      // If the connection was lost while this was signed, something else may answer now.
+      if (this.#session === proven) return this.#fetched(request, url, body, proof)
+    }
   }
 
   async #loaded(): Promise<DeviceKey | null> {
@@ -147,16 +166,16 @@ export class Signer {
     return this.#key
   }
 
-  async #sent(request: HubRequest, key: DeviceKey | null, session: Session | null): Promise<Response> {
-    const { method, path, signal } = request
-    const url = new URL(path, this.#options.origin)
-    const body = request.body === undefined ? null : bytesOf(JSON.stringify(request.body))
+  async #fetched(
+    { method, accept, signal }: HubRequest,
+    url: URL,
+    body: Uint8Array<ArrayBuffer> | null,
+    proof: string | null,
+  ): Promise<Response> {
     const headers: Record<string, string> = {}
     if (body !== null) headers['content-type'] = 'application/json'
-    if (request.accept !== undefined) headers['accept'] = request.accept
-    if (key !== null && session !== null) {
-      headers['authorization'] = await this.#proof(method, url, body, key, session)
-    }
+    if (accept !== undefined) headers['accept'] = accept
+    if (proof !== null) headers['authorization'] = proof
     try {
       return await this.#options.fetch(url.href, {
         method,

@@ -331,6 +331,7 @@ export interface HostElicitationSnapshot {
   agentId?: string
   status: 'pending' | 'answered' | 'superseded'
   request: JsonObject
+  requestedAt?: string
   action?: string
   completed?: boolean
 }

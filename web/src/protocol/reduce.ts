@@ -147,7 +147,7 @@ export class Fold {
     state.messages.forEach((message, index) => this.#remember(message, index))
   }
 
-  /** Take an event in; null if it is not for states. */
+  /** Apply an event; null if it does not change a state. */
   apply(event: SessionEvent): Change | null {
     const payload: Payload = event.payload
     if (typeof payload !== 'object' || payload === null || Array.isArray(payload)) return null

@@ -6,6 +6,7 @@ import { data, type JsonObject, type Elicitation } from '../data/index.ts'
 import { useInert } from './press_guard'
 import { QuestionIcon } from './icons'
 import { ParentLink } from './parent_link'
+import { Waits } from './permission_card'
 import { RouteLink } from './route_link'
 import { target } from './safe_links'
 import { fieldsOf, readAnswers, type Field } from './elicitation_form'
@@ -32,6 +33,7 @@ export function ElicitationCard({
         <h2 class="approval-title">
           <Visible text={message} />
         </h2>
+        <Waits item={item} />
       </header>
       {isInSession || row === undefined ? null : (
         <p class="approval-from">

@@ -105,13 +105,9 @@ export const ToolIcon = drawn(
   'M14.5 6.500a4 4 0 0 1 5.3-2.200l-2.6 2.6.4 2 2 .4 1-1a4 4 0 0 1-5.4 4.700l-6.4 6.400a1.9 1.9 0 0 1-2.7-2.700l6.4-6.400a4 4 0 0 1 2-3.800z',
 )
 export const MoveIcon = drawn('M4 12h15M13 6l6 6-6 6')
-export const PlanIcon = drawn(
-  'M4 6.500l1.5 1.500L8 5.500M4 12.500l1.5 1.500L8 11.500M4 18.500l1.5 1.500L8 17.500M11.5 7H20M11.5 13H20M11.5 19H20',
-)
 export const BellIcon = drawn(
   'M6.5 16.500V11a5.5 5.5 0 0 1 11 0v5.500l1.5 1.500H5l1.5-1.500zM10.5 20.500h3',
 )
-export const MoonIcon = drawn('M19.5 14A8 8 0 0 1 10 4.500a8 8 0 1 0 9.5 9.500z')
 export const QuestionIcon = drawn(
   'M12 3.500a8.5 8.5 0 1 1 0 17 8.5 8.5 0 0 1 0-17z',
   'M9.7 9.500a2.4 2.4 0 1 1 3.6 2.100c-.8.5-1.3 1-1.3 1.900M12 16.500v.1',

@@ -1,5 +1,6 @@
 // A permission request. Apart from each other: what the agent says, the risk with its reason, what was
-// inspected (the command, the diff or the input, see `permission_subject`), and the answers.
+// inspected (the command, the diff or the input, see `permission_subject`), the answers, and why no rule
+// decided.
 
 import type { JSX } from 'preact'
 import type { PermissionRequest } from '../data/index.ts'
@@ -15,6 +16,7 @@ import { useSeen } from './seen'
 import { KindIcon } from './tool_call'
 import { hasUnseen, Visible } from './visible_text'
 
+type WaitingRequest = { requestedAt: string | null; expiresAt?: string | null }
 type Risk = { name: string; tone: 'low' | 'medium' | 'high' | 'critical' }
 
 const RISKS: ReadonlyMap<string, Risk> = new Map([
@@ -81,6 +83,11 @@ export function PermissionCard({
       ) : null}
       <Subject item={item} />
       <Answers item={item} seen={seen} />
+      {item.askedBecause === null ? null : (
+        <p class="note">
+          Asked because: <Visible text={item.askedBecause} />
+        </p>
+      )}
     </section>
   )
 }
@@ -102,13 +109,13 @@ export function From({ item }: { item: PermissionRequest }): JSX.Element {
 }
 
 /** How long the request waits, and how long it will. */
-export function Waits({ item }: { item: PermissionRequest }): JSX.Element {
-  const [since, ends] = [timeOf(item.requestedAt), timeOf(item.expiresAt)]
+export function Waits({ item }: { item: WaitingRequest }): JSX.Element {
+  const [since, ends] = [timeOf(item.requestedAt), timeOf(item.expiresAt ?? null)]
   const left = ends === null ? null : ends - now.value
   return (
     <span class="waits">
       {since === null ? null : (
-        <time dateTime={item.requestedAt}>waits {waitOf(since, slowNow.value)}</time>
+        <time dateTime={item.requestedAt ?? undefined}>waiting {waitOf(since, slowNow.value)}</time>
       )}
       {left === null ? null : (
         <span class={`expiry ${left < 60_000 ? 'soon' : ''}`}>

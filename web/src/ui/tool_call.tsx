@@ -192,6 +192,11 @@ function ToolFacts({ entry, state }: { entry: ToolEntry; state: State }): JSX.El
   return (
     <span class="tool-facts">
       {code !== null && code !== 0 ? <span class="tag bad">exit {code}</span> : null}
+      {state === 'cancelled' || state === 'paused' ? (
+        <span class="tag" aria-hidden="true">
+          {STATE_LABELS[state]}
+        </span>
+      ) : null}
       <span class="tool-time">
         {entry.endedAt !== null ? (
           duration(entry.endedAt - entry.at)

@@ -154,7 +154,7 @@ export const Mismatch = memo(function Mismatch({ entry }: { entry: MismatchEntry
   return (
     <div class="turn failed mismatch" role="alert">
       <p class="turn-title">Not what was approved</p>
-      <p class="turn-error">The agent did something else than what was shown before the approval.</p>
+      <p class="turn-error">The agent did something other than what was shown for approval.</p>
       {entry.differences.map((each) => (
         <dl key={each.field}>
           <dt>Shown</dt>

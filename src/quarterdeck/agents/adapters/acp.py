@@ -252,6 +252,10 @@ class AcpAdapter:
         Raises:
             AcpError: `acpjs/session-closed` if it does not exist.
         """
+        return AcpSession(self._host, self, await self.acquire(session_id))
+
+    async def acquire(self, session_id: str) -> SessionFeed:
+        """Return the feed of a session for one more attachment; `release` it in the end."""
         snapshot = self._host.get_session(session_id)
         if snapshot is None:
             snapshot = await self._load(session_id)
@@ -260,7 +264,7 @@ class AcpAdapter:
             raise AcpError(ERROR_CODES["config_invalid"], message)
         feed = await self._feed(snapshot)
         feed.users += 1
-        return AcpSession(self._host, self, feed)
+        return feed
 
     async def start_session(self, options: StartSessionOptions) -> AcpSession:
         """Create a session and send its first prompt; an empty prompt sends none.
@@ -319,12 +323,14 @@ class AcpAdapter:
             "mcp_servers": servers,
             "additional_directories": snapshot.additional_directories,
         }
-        if can(agent, "resume") and snapshot.status == "disconnected":
+        is_closed = snapshot.status == "closed"  # only loading brings it back
+        if can(agent, "resume") and not is_closed:
             await self._host.resume_session(agent.agent_id, snapshot.session_id, **parameters)
         elif can(agent, "load"):
             await self._host.load_session(agent.agent_id, snapshot.session_id, **parameters)
         else:
-            raise unsupported(f"{self._definition.id} can neither resume nor load sessions")
+            lacking = "cannot load closed" if is_closed else "can neither resume nor load"
+            raise unsupported(f"{self._definition.id} {lacking} sessions; start a new one")
 
     async def release(self, feed: SessionFeed, *, is_ended: bool) -> None:
         """Release a session that has no subscriber; end the agent after its last session."""

@@ -24,6 +24,7 @@ from quarterdeck.errors import AcpError, QuarterdeckError, RpcError
 from quarterdeck.host import Host
 from quarterdeck.policy import PermissionPolicy, Policy, decide, policy_of
 from quarterdeck.protocol import ERROR_CODES, Event, decode_event, has_ended
+from quarterdeck.protocol.results import resolution_meta
 from quarterdeck.views.context import (
     ACPCapabilities,
     ACPCommand,
@@ -41,7 +42,7 @@ from quarterdeck.views.context import (
     TerminateCommand,
 )
 from quarterdeck.views.context.contract import SessionFacts
-from quarterdeck.views.context.requests import PendingApproval, PendingForm, resolution, response_to
+from quarterdeck.views.context.requests import PendingApproval, PendingForm, response_to
 
 logger = logging.getLogger(__name__)
 
@@ -242,7 +243,9 @@ class SessionFeed:
             outcome = _selected(pending, "allow_once") if decision == "allow" else denial(pending)
             if outcome is None:
                 continue  # no option allows it once: a person has to choose for how long
-            outcome["_meta"] = resolution("policy", f"the permission policy decides: {decision}")
+            outcome["_meta"] = resolution_meta(
+                "policy", f"the permission policy decides: {decision}"
+            )
             self._respond(pending, outcome)
 
     def _expire_later(self, event: Event) -> None:
@@ -257,7 +260,7 @@ class SessionFeed:
         for pending in self._projector.pending:
             if pending.request_id == request_id:
                 outcome = denial(pending)
-                outcome["_meta"] = resolution("timeout", "not answered in time")
+                outcome["_meta"] = resolution_meta("timeout", "not answered in time")
                 self._respond(pending, outcome)
 
     def _respond(self, pending: PendingApproval, outcome: dict[str, Any]) -> None:
@@ -297,6 +300,7 @@ class SessionOwner(Protocol):
 
     def get_capabilities(self) -> ACPCapabilities: ...
     async def revive(self, session_id: str) -> None: ...
+    async def acquire(self, session_id: str) -> SessionFeed: ...
     async def release(self, feed: SessionFeed, *, is_ended: bool) -> None: ...
 
 
@@ -307,8 +311,10 @@ class AcpSession:
         self._host = host
         self._owner = owner
         self._feed = feed
-        self._subscriptions: list[Callable[[], None]] = []
+        self._callbacks: dict[object, Listener] = {}
+        self._subscriptions: dict[object, Callable[[], None]] = {}
         self._is_attached = True
+        self._is_terminated = False
 
     @property
     def session_id(self) -> str:
@@ -322,10 +328,16 @@ class AcpSession:
         """Call `callback` with every event from now on; return a function that ends it.
 
         Events have the same numbers in `get_history`: subscribe, then read the history, and drop
-        duplicates.
+        duplicates. If the session is terminated, a `resume` continues the subscription.
         """
-        unsubscribe = self._feed.listen(callback)
-        self._subscriptions.append(unsubscribe)
+        key = object()
+        self._callbacks[key] = callback
+        self._subscriptions[key] = self._feed.listen(callback)
+
+        def unsubscribe() -> None:
+            self._callbacks.pop(key, None)
+            self._subscriptions.pop(key, _nothing)()
+
         return unsubscribe
 
     async def get_history(self) -> list[ContextEvent]:
@@ -338,8 +350,9 @@ class AcpSession:
     async def _detach(self, *, is_ended: bool) -> None:
         if self._is_attached:
             self._is_attached = False
-            for unsubscribe in self._subscriptions:
+            for unsubscribe in self._subscriptions.values():
                 unsubscribe()
+            self._subscriptions.clear()
             await self._owner.release(self._feed, is_ended=is_ended)
 
     # ---- commands --------------------------------------------------------------------------
@@ -350,6 +363,8 @@ class AcpSession:
         Raises:
             AcpError: if it cannot be carried out, with a code for the reason.
         """
+        if self._is_terminated and isinstance(command, ResumeCommand):
+            await self._attach_again()
         if not self._is_attached:
             message = f"detached from session {self.session_id}; attach to it again"
             raise AcpError(ERROR_CODES["session_closed"], message)
@@ -360,10 +375,18 @@ class AcpSession:
             code = ERROR_CODES["agent_error"]
             raise AcpError(code, f"the agent refused: {error.explanation}", data=facts) from error
 
+    async def _attach_again(self) -> None:
+        """Continue after `terminate`: the same callbacks get the events of the same session."""
+        self._feed = await self._owner.acquire(self.session_id)
+        self._is_attached, self._is_terminated = True, False
+        for key, callback in self._callbacks.items():
+            self._subscriptions[key] = self._feed.listen(callback)
+
     async def _execute(self, command: ACPCommand) -> None:
         match command:
             case SendMessageCommand():
-                await self._feed.prompt(self._blocks(command))
+                accepts_images = self.capabilities.features.multimodal
+                await self._feed.prompt(blocks_of(command, accepts_images=accepts_images))
             case ApproveToolCallCommand() | DenyToolCallCommand():
                 await self._decide(command)
             case AnswerQuestionCommand():
@@ -390,7 +413,7 @@ class AcpSession:
             raise AcpError(ERROR_CODES["config_invalid"], message)
         if isinstance(command, DenyToolCallCommand):
             outcome = denial(pending)
-            outcome["_meta"] = resolution("user", command.reason)
+            outcome["_meta"] = resolution_meta("user", command.reason)
         else:
             allowed = approval(pending)
             if allowed is None:
@@ -427,20 +450,30 @@ class AcpSession:
         if snapshot is not None and not has_ended(snapshot.status):
             await self._host.close_session(self.session_id)
         await self._detach(is_ended=True)
+        self._is_terminated = True
 
-    def _blocks(self, command: SendMessageCommand) -> list[dict[str, Any]]:
-        blocks: list[dict[str, Any]] = [{"type": "text", "text": command.message}]
-        for attachment in command.attachments:
-            image = _DATA_URL.fullmatch(attachment.url)
-            if image is None:
-                name = attachment.url.rpartition("/")[2] or "image"
-                link = {"type": "resource_link", "uri": attachment.url, "name": name}
-                blocks.append(link)
-            elif self.capabilities.features.multimodal:
-                blocks.append({"type": "image", "mimeType": image[1], "data": image[2]})
-            else:
-                raise unsupported("the agent does not accept images; send a link")
-        return blocks
+
+def _nothing() -> None:
+    pass
+
+
+def blocks_of(command: SendMessageCommand, *, accepts_images: bool) -> list[dict[str, Any]]:
+    """Return the content blocks of a message: its text, then images and links.
+
+    Raises:
+        AcpError: `acpjs/capability-unsupported` for an image if the agent does not accept it.
+    """
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": command.message}]
+    for attachment in command.attachments:
+        image = _DATA_URL.fullmatch(attachment.url)
+        if image is None:
+            name = attachment.url.rpartition("/")[2] or "image"
+            blocks.append({"type": "resource_link", "uri": attachment.url, "name": name})
+        elif accepts_images:
+            blocks.append({"type": "image", "mimeType": image[1], "data": image[2]})
+        else:
+            raise unsupported("the agent does not accept images; send a link")
+    return blocks
 
 
 def _option(pending: PendingApproval, answer: str) -> Any:

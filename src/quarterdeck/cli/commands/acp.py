@@ -31,7 +31,7 @@ def parser() -> Parser:
 def _serve_parser() -> Parser:
     parser = Parser(
         "acp serve",
-        "Serve an agent over HTTP: POST /acp/rpc and GET /acp/sse.",
+        "Serve an agent over HTTP: /acp (Streamable HTTP), or POST /acp/rpc and GET /acp/sse.",
         (
             ("quarterdeck acp serve", "on this computer; prints the URL and the token"),
             ("quarterdeck acp serve --port 0 --model demo", "on any free port, without a model"),

@@ -58,7 +58,7 @@ def _add_new_device(parser: Parser) -> None:
         "--expires",
         type=duration,
         metavar="TIME",
-        help="when the new device ends, such as 30d, 12h or 45m (default: after 90 days unused)",
+        help="how long the device is valid, such as 30d or 12h (default: until unused for 90 days)",
     )
     parser.add_argument("--name", metavar="NAME", help="name of the new device")
 

@@ -15,6 +15,7 @@ def parser() -> Parser:
         (
             ("quarterdeck sessions", "all open sessions"),
             ("quarterdeck sessions --state needs-you", "only sessions waiting for your answer"),
+            ("quarterdeck sessions --end-agent 3f", "end an agent that does not respond"),
         ),
     )
     parser.add_argument(
@@ -26,6 +27,11 @@ def parser() -> Parser:
     parser.add_argument("--all", action="store_true", help="include closed sessions")
     parser.add_argument(
         "--limit", type=whole_number, default=50, metavar="N", help="list at most N (default: 50)"
+    )
+    parser.add_argument(
+        "--end-agent",
+        metavar="SESSION",
+        help="instead of listing, end the agent of this session, if it does not respond",
     )
     add_home(parser)
     add_json(parser, '{"sessions": [...]}')

@@ -33,7 +33,7 @@ def parser() -> Parser:
         help=f"what to print: {', '.join(FORMS)} (default: text)",
     )
     parser.add_argument(
-        "--settings", action="store_true", help="also commands, titles and the first settings"
+        "--settings", action="store_true", help="also print commands, titles and initial settings"
     )
     parser.add_argument(
         "--at", type=whole_number, metavar="SEQ", help="the session as it was at this event"

@@ -88,6 +88,12 @@ def chunk_text(event: Event) -> str | None:
     return None
 
 
+def is_text_chunk(event: Event) -> bool:
+    """Return whether a message chunk is text, which continues the line before it."""
+    block: Any = event.payload.get("content")
+    return isinstance(block, Mapping) and block.get("type") == "text"
+
+
 def is_repetition(event: Event) -> bool:
     """Return whether the host added an update of a call, of what the agent sends elsewhere.
 
@@ -345,7 +351,7 @@ def _summary(event: AnyEvent, state: SessionState, marks: Marks) -> str:
     payload: Any = event.payload
     match event:
         case ToolCallEvent():
-            return _describe_call(payload, marks)
+            return _describe_call(event, marks)
         case ToolCallUpdateEvent() | ToolCallContentChunkEvent():
             return _describe_call_update(payload, state, marks)
         case PlanEvent():
@@ -385,7 +391,7 @@ def _describe_other(event: _SettingsEvent | _OtherEvent | _WorkEvent) -> str:
         case SessionInfoUpdateEvent():
             return str(payload.get("title", ""))
         case ApprovalMismatchEvent():
-            return f"{payload.get('requestId')}: the agent did something else than what was shown"
+            return f"{payload.get('requestId')}: the agent did something other than what was shown"
         case UsageUpdateEvent():
             return usage_words(payload)
         case (
@@ -428,9 +434,12 @@ def _describe_config(payload: Mapping[str, Any]) -> str:
     return "modes " + ", ".join(f"[{name}]" if name == current else name for name in names)
 
 
-def _describe_call(payload: Mapping[str, Any], marks: Marks) -> str:
-    status = payload.get("status")
+def _describe_call(event: ToolCallEvent, marks: Marks) -> str:
+    payload: Any = event.payload
+    status, name = payload.get("status"), (event.extensions or {}).get("name")
     words = f"{marks.of(status)} {payload.get('kind', 'other')}: {payload.get('title')}"
+    if isinstance(name, str) and name and name not in words:
+        words += f" [{name}]"
     return words if status in (None, "in_progress") else f"{words} ({status})"
 
 

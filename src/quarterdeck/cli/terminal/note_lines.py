@@ -82,7 +82,8 @@ class NoteLines:
 def _lines(words: NoteText, update: Mapping[str, Any]) -> list[Line]:
     style = _STYLES[words.severity]
     rest = {key: value for key, value in update.items() if key != "sessionUpdate"}
-    title = one_line(words.title)
+    prefix = "" if words.severity == "info" else f"{words.severity}: "
+    title = prefix + one_line(words.title)
     if title == update.get("sessionUpdate") and rest:  # an update that we do not know
         return [Line(f"{title}: {one_line(compact(rest))}", style)]
     below = (Line(_INDENT + line.text, style) for line in text_lines(words.text))

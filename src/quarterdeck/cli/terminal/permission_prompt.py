@@ -1,8 +1,10 @@
 """A permission request as a terminal shows it. Pure: lines of styled text, and keys.
 
 What is shown comes from the call itself; the agent's title for it is marked as such. Keys are named
-by the kind of an option, never by the agent's text. Nothing of a call is hidden: a long one is cut
-with the number of lines that are missing, and it cannot be allowed before all of it was shown.
+by the kind of an option, never by the agent's text alone: where several options are of one kind,
+each has a key, and the agent's name is added. A request can always be rejected. Nothing of a call
+is hidden: a long one is cut with the number of lines that are missing, and it cannot be allowed
+before all of it was shown.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ KEYS: Final[Mapping[str, tuple[str, str]]] = {
     "n": ("reject_once", "reject"),
     "r": ("reject_always", "reject always"),
 }
+_MORE_KEYS: Final = "123456789"
+"""For further options of a kind that has its key already."""
 _HEAD, _TAIL = 14, 6  # lines of a long call that are shown at first
 _INDENT: Final = "  "
 
@@ -34,6 +38,10 @@ class PermissionPrompt(NamedTuple):
     """The whole call."""
     keys: dict[str, str]
     """The option id for each key that is offered."""
+    labels: dict[str, str]
+    """What each key does."""
+    allowing: frozenset[str]
+    """The keys that allow something."""
     unnamed: int
     """The number of options without a key of their own."""
 
@@ -51,22 +59,37 @@ class PermissionPrompt(NamedTuple):
 
     def choices(self) -> str:
         """Return the keys and what they do."""
-        named = [f"{key} {KEYS[key][1]}" for key in self.keys]
+        named = [f"{key} {label}" for key, label in self.labels.items()]
         return ", ".join((*named, "d details"))
 
 
 def permission_prompt(
-    call: Mapping[str, Any], options: Sequence[Any], room: int
+    call: Mapping[str, Any],
+    options: Sequence[Any],
+    room: int,
+    *,
+    because: object = None,
 ) -> PermissionPrompt:
-    """Return what to show for a call and its options; an agent may have sent any JSON."""
-    keys, unnamed = _keys(options)
+    """Return what to show for a call and its options; an agent may have sent any JSON.
+
+    `because` is why the rules left it to a person.
+    """
+    chosen, unnamed = _keys(options)
+    reason = [Line(f"{_INDENT}asked because: {because}", "dim")] if because else []
     lines = [
         Line(part, line.style)
-        for line in _lines(call)
+        for line in (*_lines(call), *reason)
         for each in visible(line.text).split("\n")
         for part in wrapped(each, room)
     ]
-    return PermissionPrompt(lines=lines, keys=keys, unnamed=unnamed)
+    labels = {key: option.label for key, option in chosen.items()}
+    return PermissionPrompt(
+        lines=lines,
+        keys={key: option.id for key, option in chosen.items()},
+        labels=labels if "n" in labels else {**labels, "n": KEYS["n"][1]},
+        allowing=frozenset(key for key, option in chosen.items() if option.is_allowing),
+        unnamed=unnamed,
+    )
 
 
 def details(call: Mapping[str, Any], options: Sequence[Any], room: int) -> list[Line]:
@@ -75,18 +98,43 @@ def details(call: Mapping[str, Any], options: Sequence[Any], room: int) -> list[
     return [Line(part) for line in visible(text).split("\n") for part in wrapped(line, room)]
 
 
-def _keys(options: Sequence[Any]) -> tuple[dict[str, str], int]:
-    by_kind: dict[str, str] = {}
-    unnamed = 0
-    known = {kind for kind, _ in KEYS.values()}
-    for option in options:
-        match option:
-            case {"optionId": str(option_id), "kind": str(kind)} if kind in known:
-                unnamed += kind in by_kind
-                by_kind.setdefault(kind, option_id)
-            case _:
-                unnamed += 1
-    return {key: by_kind[kind] for key, (kind, _) in KEYS.items() if kind in by_kind}, unnamed
+class _Option(NamedTuple):
+    id: str
+    label: str
+    is_allowing: bool
+
+
+def _keys(options: Sequence[Any]) -> tuple[dict[str, _Option], int]:
+    """Return the option of each key; none, if one id is of two options."""
+    named = [each for each in map(_known, options) if each is not None]
+    if len({option.id for _, option in named}) < len(named):
+        return {}, len(options)
+    by_key: dict[str, _Option] = {}
+    further: list[_Option] = []
+    for key, option in named:
+        if key in by_key:
+            further.append(option)
+        else:
+            by_key[key] = option
+    ordered = {key: by_key[key] for key in KEYS if key in by_key}
+    ordered.update(zip(_MORE_KEYS, further, strict=False))
+    return ordered, len(options) - len(ordered)
+
+
+def _known(option: Any) -> tuple[str, _Option] | None:
+    """Return an option of a known kind, with the key of that kind."""
+    match option:
+        case {"optionId": str(option_id), "kind": str(kind)} if kind in _KEY_OF_KIND:
+            key = _KEY_OF_KIND[kind]
+            label = option.get("label")
+            text = KEYS[key][1] if not isinstance(label, str) else visible(label)
+            is_allowing = kind.startswith("allow")
+            return key, _Option(option_id, text[:1].lower() + text[1:], is_allowing)
+        case _:
+            return None
+
+
+_KEY_OF_KIND: Final = {kind: key for key, (kind, _) in KEYS.items()}
 
 
 def _lines(call: Mapping[str, Any]) -> Iterator[Line]:

@@ -14,7 +14,6 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 from quarterdeck.cli.sessions import SessionFollower
 from quarterdeck.cli.terminal.keyboard import read_key, single_keys
 from quarterdeck.cli.terminal.permission_prompt import (
-    KEYS,
     PermissionPrompt,
     details,
     permission_prompt,
@@ -136,7 +135,12 @@ class TerminalResponder:
             request = await self._follower.hub.api.get(path)
         except HubDeclined:
             return  # already decided, by a rule or on another device
-        prompt = permission_prompt(request["toolCall"], request["options"], self._screen.width)
+        prompt = permission_prompt(
+            request["toolCall"],
+            request["options"],
+            self._screen.width,
+            because=request.get("askedBecause"),
+        )
         key = await self._choose(request, prompt)
         if key is None:
             return
@@ -168,7 +172,7 @@ class TerminalResponder:
             )
         keys = _ALLOWING if mode == "allow" else _REJECTING
         chosen = next((key for key in keys if key in prompt.keys), "")
-        self._printer.note(f"answered: {KEYS[chosen][1] if chosen else 'cancelled'}")
+        self._printer.note(f"answered: {prompt.labels[chosen] if chosen else 'cancelled'}")
         return chosen
 
     async def _ask_person(self, request: Mapping[str, Any], prompt: PermissionPrompt) -> str | None:
@@ -182,11 +186,11 @@ class TerminalResponder:
                 if key is None:
                     return None
                 key = key.lower()
-                if key in prompt.keys and (has_seen_all or key not in _ALLOWING):
-                    self._screen.line(KEYS[key][1])
+                if key in prompt.labels and (has_seen_all or key not in prompt.allowing):
+                    self._screen.line(prompt.labels[key])
                     return key
                 self._screen.line()
-                if key == "d" or key in prompt.keys:
+                if key == "d" or key in prompt.labels:
                     self._show_all(request, prompt)
                     has_seen_all = True
 

@@ -15,6 +15,7 @@ from quarterdeck.cli.terminal.event_text import (
     chunk_text,
     content_lines,
     is_repetition,
+    is_text_chunk,
     mismatch_lines,
     summary,
 )
@@ -308,6 +309,8 @@ class TextPrinter:
     def _flow(self, event: Event, text: str) -> None:
         key = (event.type, event.payload.get("messageId"))
         style = {"agent-thought-chunk": "dim", "user-message-chunk": "strong"}.get(event.type, "")
+        if not is_text_chunk(event):  # what is not text stands on lines of its own
+            text = f"\n{text}\n" if self._column and key == self._flowing else f"{text}\n"
         if key != self._flowing:
             self._paragraph()
             self._flowing = key
@@ -454,7 +457,7 @@ class TextPrinter:
 
     def _mismatch(self, payload: Mapping[str, Any]) -> None:
         self._paragraph()
-        self._line("the agent did something else than what was approved", "bad")
+        self._line("the agent did something other than what was approved", "bad")
         for line in mismatch_lines(payload):
             self._line(f"  {line.text}", line.style)
 

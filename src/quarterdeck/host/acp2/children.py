@@ -140,6 +140,6 @@ def refuse_sub_agent(session: HostSession, action: str) -> None:
         )
 
 
-def agent_to_tell(session: HostSession) -> str | None:
+def agent_to_notify(session: HostSession) -> str | None:
     """Return the agent that has to close a session; a sub-agent is ended here alone."""
     return None if session.parent_id is not None else session.agent_id

@@ -26,6 +26,7 @@ from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.log.repair import mark
 from quarterdeck.host.sessions.registry import SessionRegistry
 from quarterdeck.host.sessions.session import LIVE, HostSession
+from quarterdeck.host.sessions.updates import UpdateRecorder
 from quarterdeck.protocol import Normalized
 from quarterdeck.protocol.acp2_updates import UpdateFold
 from quarterdeck.wire import method_not_found
@@ -51,6 +52,7 @@ class Acp2Updates:
     def __init__(self, emitter: Emitter, sessions: SessionRegistry) -> None:
         self._emitter = emitter
         self._sessions = sessions
+        self._recorder = UpdateRecorder(emitter, sessions)
         self._requests = 0
         self.children = ChildSessions(emitter, sessions)
 
@@ -60,10 +62,10 @@ class Acp2Updates:
         if connection is None:
             return
         if session is None:
-            self._sessions.buffer_early(agent, session_id, update)
+            self._recorder.buffer_early(agent, session_id, update)
             return
         if session.agent_id != agent.id:
-            self._sessions.report_foreign(agent, session_id)
+            self._recorder.report_foreign(agent, session_id)
             return
         fold = fold_of(session)
         was_working = fold.is_working
@@ -90,9 +92,9 @@ class Acp2Updates:
             session.tool_calls.learn(event)
             self._emitter.enqueue(session, event)
             if event.type != "tool-call-content-chunk":
-                self._sessions.check_approved(session, event.payload)
+                self._recorder.check_approved(session, event.payload)
             return
-        self._sessions.record(session, event)
+        self._recorder.record(session, event)
 
     def request_params(self, agent: AgentProcess, method: str, params: Any) -> Any:
         """Return the params of an agent's request in the words of ACP 1.

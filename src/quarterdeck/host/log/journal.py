@@ -3,7 +3,8 @@
 How an event gets from an agent's output to a subscriber:
 
     Connection._dispatch          decode it; call `AgentProcess._on_notification`
-    SessionRegistry.on_update     find the session; normalize and repair the update
+    UpdateRecorder.on_update      find the session; normalize and repair the update
+                                  (`host/sessions/updates`; ACP 2: `host/acp2/updates`)
     Emitter.enqueue               number and encode it; append it to the journal's queue
     Journal.commit_and_publish    called by `AgentProcess._after_read` at the end of each read, and
                                   after each event that is not an agent's update

@@ -357,7 +357,9 @@ class Stream:
 
 
 class EncodedLog:
-    """The published events of a session or of the host as bytes, as they were stored."""
+    """The published events of a live session or of the host as bytes, as they were stored."""
+
+    was_closed = False  # as in `LogSource` of the runner, which has logs of closed sessions, too
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -384,6 +386,6 @@ class EncodedLog:
         """
         return await self._stream.read_encoded(after, limit)
 
-    def subscribe_runs(self, subscriber: RunSubscriber) -> Callable[[], None]:
+    def subscribe(self, subscriber: RunSubscriber) -> Callable[[], None]:
         """Call a subscriber with each new run in the step that publishes it."""
         return self._stream.subscribe_runs(subscriber)

@@ -1,6 +1,6 @@
 """Compares what an agent does after an approval with what was shown. Pure.
 
-A host cannot stop a program that does something else than what was allowed, but it can report it.
+A host cannot stop a program that does something other than what was allowed, but it can report it.
 What a person saw is read by `quarterdeck.policy`, and so is what the agent does:
 
 | the agent                                | differs if                                            |

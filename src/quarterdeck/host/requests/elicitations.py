@@ -9,6 +9,7 @@ elicitation belongs to a session, recorded in that session's log as an update of
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -26,6 +27,7 @@ from quarterdeck.protocol import (
     HostElicitationSnapshot,
     to_json,
 )
+from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.wire import INVALID_PARAMS, rpc_error
 
 _ADDED = "the agent asked a person"  # a reason that stored logs contain
@@ -48,6 +50,7 @@ class Elicitation(AgentRequest):
     ) -> None:
         super().__init__(request_id, agent_id, session)
         self.request = request
+        self.requested_at = iso_seconds(time.time())
         self.action: str | None = None
         self.is_completed = False
 
@@ -58,6 +61,7 @@ class Elicitation(AgentRequest):
             session_id=UNSET if self.session is None else self.session.id,
             status=self.status,
             request=self.request,
+            requested_at=self.requested_at,
             action=UNSET if self.action is None else self.action,
             completed=True if self.is_completed else UNSET,
         )

@@ -8,6 +8,9 @@ created it and to no other.
 `RequestHandlers.serve` runs in wire order, in the read loop: what a request changes at once, such
 as a permission request becoming pending, has happened before the agent's next message is read. The
 awaitable that it returns is the answer; the connection runs it in a task of its own.
+
+`AgentRequests` joins the two kinds that people answer, `PermissionRequests` and
+`ElicitationRequests`, where they end together: with a turn, a session or an agent.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class PermissionRequests:
     def check_terminal(
         self, session: HostSession, command: str, args: Sequence[str], cwd: str | None
     ) -> None:
-        """Report a terminal that runs something else than what was allowed."""
+        """Report a terminal that runs something other than what was allowed."""
         if session.approved_calls.is_empty:
             return
         open_calls = session.tool_calls.open_calls()

@@ -1,8 +1,9 @@
 """Rules as a permission hook, for programs that hold a `Host`, and the policy of one session.
 
 `decide_by_rules(policy)` is a hook for `HostOptions.on_permission`: what a rule decides is never
-pending, so no subscriber can see it so or answer it first (see `permissions`). A runner has a hook
-of its own, which also makes cards and an audit.
+pending, so no subscriber can see it so or answer it first (see `permissions`). A runner does not
+use it: its hook is `PermissionInbox.examine`, which decides by the same function (`policy.decide`)
+and also makes cards and an audit.
 
 A session may have a policy, too (`Host.set_session_policy`): that of the Agent Context Protocol.
 Without a hook it decides alone. With one it can only deny: what the hook leaves to a person may be
@@ -24,6 +25,7 @@ from quarterdeck.host.requests.permission_request import (
 )
 from quarterdeck.policy import Call, Policy, decide, read_call
 from quarterdeck.protocol import ToolCallFacts
+from quarterdeck.protocol.results import resolution_meta
 
 
 def call_of(request: PermissionRequest, facts: ToolCallFacts) -> Call:
@@ -67,7 +69,7 @@ def verdict_of(policy: Policy, request: PermissionRequest, facts: ToolCallFacts)
         return Ask()  # a person has to choose for how long
     else:
         outcome = {"outcome": "cancelled"}
-    outcome["_meta"] = {"quarterdeck": {"resolvedBy": "policy", "reason": decision.reason}}
+    outcome["_meta"] = resolution_meta("policy", decision.reason)
     return Decided(outcome=outcome, by=by)
 
 

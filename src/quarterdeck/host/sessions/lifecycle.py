@@ -68,6 +68,7 @@ from quarterdeck.host.sessions.registry import SessionRegistry
 from quarterdeck.host.sessions.session import HostSession, Replay, SessionFolders
 from quarterdeck.host.sessions.settings import offered_settings
 from quarterdeck.host.sessions.teardown import SessionTeardown
+from quarterdeck.host.sessions.updates import UpdateRecorder
 from quarterdeck.protocol import SessionStatus
 from quarterdeck.storage import SessionMeta
 from quarterdeck.wire import Failure, Result
@@ -100,6 +101,7 @@ class SessionLifecycle:
     ) -> None:
         self._emitter = emitter
         self._sessions = sessions
+        self._recorder = UpdateRecorder(emitter, sessions)
         self._teardown = teardown
         self._in_background = in_background
         self._open_seconds = open_seconds
@@ -247,7 +249,7 @@ class SessionLifecycle:
         updates, session.operation = session.end_replay(), None
         self._start(session, agent, answer)
         for normalized in updates:
-            self._sessions.record(session, normalized)
+            self._recorder.record(session, normalized)
 
     def _new(self, session_id: str, agent: AgentProcess, folders: SessionFolders) -> HostSession:
         meta = self._stored.metas.get(session_id)
@@ -326,7 +328,7 @@ class SessionLifecycle:
         session.status = "active"  # from here on updates are recorded, not replayed
         self._sessions.publish(session)
         self._sessions.tombstones.pop(session.id, None)
-        self._sessions.record_history(session, replay)
+        self._recorder.record_history(session, replay)
         self._configure(session, opening.agent, answer, always=False)
         self._emitter.set_status(session, "active", resumed=True)
         self._emitter.journal.write_record(session.meta())
@@ -371,7 +373,7 @@ class SessionLifecycle:
                 )
             said, session.operation = session.end_replay(), None
             self._sessions.publish(session)
-            self._sessions.record_history(session, said)
+            self._recorder.record_history(session, said)
             self._configure(session, agent, answer, always=False)
             self._emitter.set_status(session, "active", resumed=True)
             self._emitter.journal.write_record(session.meta())

@@ -157,6 +157,17 @@ class SessionSettings:
                 return option
         return None
 
+    def current(self) -> tuple[str | None, str | None]:
+        """Return the ids of the current model and mode; None for what the agent does not offer."""
+        model, mode = option_of_category(self.options, MODEL), mode_option(self.options)
+        modes = self.modes if isinstance(self.modes, Mapping) else {}
+        given = (
+            None if model is None else model.get("currentValue"),
+            modes.get("currentModeId") or (None if mode is None else mode.get("currentValue")),
+        )
+        chosen = [each if isinstance(each, str) else None for each in given]
+        return chosen[0], chosen[1]
+
     def offered(self) -> list[Any]:
         """Return all config options; modes without an option of their own are one of them."""
         options = list(self.options or ())

@@ -52,6 +52,7 @@ class ElicitationView(ApiResponse, frozen=True, kw_only=True):
     agent_id: str | UnsetType = UNSET
     request: dict[str, Any]
     """As the agent sent it."""
+    requested_at: str | UnsetType = UNSET
 
 
 class ElicitationList(ApiResponse, frozen=True, kw_only=True):
@@ -147,6 +148,7 @@ def _elicitation(pending: HostElicitationSnapshot) -> ElicitationView:
         session_id=pending.session_id,
         agent_id=pending.agent_id,
         request=dict(pending.request),
+        requested_at=pending.requested_at,
     )
 
 

@@ -1,33 +1,32 @@
 """Commands of the context protocol: scopes checked, then carried out by the runner.
 
-Decisions, answers, cancellation and termination are commands of the runner itself. The others
-(messages, pause, resume, a permission policy) belong to the adapter of the session's agent, which
-the runner owns: a turn or a policy continues when the client that sent it disconnects.
+Decisions, answers, cancellation and termination are commands of the runner itself. The runner
+carries out the others too (messages, pause, resume, a permission policy): a turn or a policy
+continues when the client that sent it disconnects. A message is a prompt of the queue: a client
+whose message has to wait gets a `prompt_queued` frame.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from quarterdeck.errors import AcpError
 from quarterdeck.hub.auth.device import Device, Scope
-from quarterdeck.hub.context.frames import KnownSession, StartSession
+from quarterdeck.hub.context.frames import StartSession
 from quarterdeck.hub.streams.sources import StreamSources
-from quarterdeck.protocol import ERROR_CODES, HostPermissionSnapshot, SessionSnapshotWire, has_ended
-from quarterdeck.protocol.timestamps import iso_seconds
-from quarterdeck.runner import RunnerApi, SessionOverview, check_absolute
+from quarterdeck.protocol import ERROR_CODES, HostPermissionSnapshot, has_ended
+from quarterdeck.protocol.results import resolution_meta
+from quarterdeck.runner import PromptEntry, SessionOverview, check_absolute, check_started
 from quarterdeck.views.context import (
     ACPCommand,
     AnswerQuestionCommand,
     ApproveToolCallCommand,
     CancelCommand,
     DenyToolCallCommand,
-    ResumeCommand,
-    SendMessageCommand,
     TerminateCommand,
 )
-from quarterdeck.views.context.requests import PendingForm, questions_of, resolution, response_to
+from quarterdeck.views.context.requests import PendingForm, questions_of, response_to
 
 COMMAND_SCOPES: Final[Mapping[str, Scope]] = {
     "send_message": "prompt",
@@ -63,8 +62,14 @@ class Commander:
             wanted.agent, cwd=wanted.project_path, by=device.actor
         )
 
-    async def execute(self, session_id: str, command: ACPCommand, device: Device) -> None:
-        """Carry out a command.
+    async def execute(
+        self,
+        session_id: str,
+        command: ACPCommand,
+        device: Device,
+        on_queued: Callable[[PromptEntry], None] | None = None,
+    ) -> None:
+        """Carry out a command; `on_queued` is called with a message that has to wait.
 
         Raises:
             QuarterdeckError: if it cannot be carried out, with a code that says why.
@@ -82,9 +87,13 @@ class Commander:
             case TerminateCommand():
                 await self._terminate(session, device)
             case _:
-                if isinstance(command, SendMessageCommand | ResumeCommand):
-                    await self._runner.ensure_active(session_id)
-                await self._runner.execute_context_command(session_id, command, by=device.actor)
+                entry = await self._runner.execute_context_command(
+                    session_id, command, by=device.actor
+                )
+                if entry is not None and entry.state == "queued":
+                    if on_queued is not None:
+                        on_queued(entry)
+                    check_started(await self._runner.wait_prompt(session_id, entry.key))
 
     async def _decide(
         self,
@@ -99,7 +108,7 @@ class Commander:
             raise AcpError(ERROR_CODES["config_invalid"], message)
         if isinstance(command, DenyToolCallCommand):
             outcome = _selected(request, "reject_once") or {"outcome": "cancelled"}
-            outcome["_meta"] = resolution("user", command.reason)
+            outcome["_meta"] = resolution_meta("user", command.reason)
         else:
             allowed = _selected(request, "allow_once") or _selected(request, "allow_always")
             if allowed is None:
@@ -148,7 +157,7 @@ class Commander:
         if response is not None:
             await self._sources.answer(form.request_id, response, device)
 
-    async def _terminate(self, session: SessionSnapshotWire, device: Device) -> None:
+    async def _terminate(self, session: SessionOverview, device: Device) -> None:
         if session.status == "prompting":
             await self._runner.cancel_turn(session.session_id, by=device.actor)
         if not has_ended(session.status):
@@ -156,8 +165,8 @@ class Commander:
 
     # ---- inside ----------------------------------------------------------------------------
 
-    def _session(self, session_id: str) -> SessionSnapshotWire:
-        session = self._runner.session_snapshot(session_id)
+    def _session(self, session_id: str) -> SessionOverview:
+        session = self._runner.find_session(session_id)
         if session is None:
             raise AcpError(ERROR_CODES["session_closed"], f"there is no session {session_id}")
         return session
@@ -206,27 +215,3 @@ def _call_id(request: HostPermissionSnapshot) -> Any:
 def _options(request: HostPermissionSnapshot) -> list[Mapping[str, Any]]:
     options: Any = request.options
     return [each for each in options or () if isinstance(each, Mapping)]
-
-
-_UNKNOWN: Final = iso_seconds(0)  # its clients read a time there, whatever is known
-
-
-class Catalogue:
-    """What sessions are listed by in the context protocol: names and times."""
-
-    def __init__(self, runner: RunnerApi) -> None:
-        self._runner = runner
-
-    async def learn(self) -> None:
-        """Read what has happened since the last time."""
-        await self._runner.update_titles()
-
-    def known(self, session: SessionSnapshotWire) -> KnownSession:
-        learned = self._runner.session_title(session.session_id)
-        last_at = learned.last_at or _text(session.updated_at) or _UNKNOWN
-        title = _text(session.title) or learned.title
-        return KnownSession(title, learned.first_at or last_at, last_at)
-
-
-def _text(given: Any) -> str | None:
-    return given if isinstance(given, str) and given.strip() else None

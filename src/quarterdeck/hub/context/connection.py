@@ -40,7 +40,6 @@ from quarterdeck.hub.context.frames import (
     TerminateSession,
     error_frame,
     read_message,
-    session_entry,
     write_message,
 )
 from quarterdeck.hub.context.subscription import ContextSubscription
@@ -54,6 +53,7 @@ from quarterdeck.runner import (
     Diagnostic,
     HealthChanged,
     News,
+    PromptEntry,
     QueueChanged,
     RequestUpdated,
     SessionDeleted,
@@ -63,9 +63,10 @@ from quarterdeck.views.context import SendMessageCommand, TerminateCommand
 
 AUTH_SECONDS: Final = 10.0
 MOST_UNAUTHENTICATED: Final = 16  # connections
+_COMPARED: Final = ("status", "sessionName", "model", "agentMode")
+"""The fields of an entry whose change sends the list again."""
 _UNKNOWN: Final = "unknown token, or its device was revoked; pair again"
 _REVOKED: Final = 4401
-_REVOKED_REASON: Final = "this device was revoked or has expired; pair it again"
 
 
 class Greeter:
@@ -146,13 +147,13 @@ class Greeter:
         await _say(send, write_message("auth_error", message=reason))
         await _close(send, self.REFUSED, reason)
 
-    def success(self) -> str:
+    async def success(self) -> str:
         """Return the frame for a client that has authenticated."""
         return write_message(
             "auth_success",
             machineName=socket.gethostname(),
             machineId=MACHINE_ID,
-            capabilities=self._runner.context_capabilities(),
+            capabilities=await self._runner.context_capabilities(),
         )
 
 
@@ -215,12 +216,13 @@ class ContextConnection:
 
     async def run(self) -> None:
         """Serve the client until it disconnects."""
-        await self._streams.catalogue.learn()
+        await self._streams.listing.learn()
         unsubscribe = self._runner.subscribe_news(self._on_news)
-        self._old = {each.session_id for each in self._runner.session_snapshots()}
+        live = {each.session_id for each in self._runner.session_snapshots()}
+        self._old = live | self._streams.listing.closed_ids()
         try:
             async with anyio.create_task_group() as tasks:
-                self._greet()
+                await self._greet()
                 tasks.start_soon(self._follow_all)
                 await self._socket.run(self._on_frame)
                 tasks.cancel_scope.cancel()
@@ -229,9 +231,9 @@ class ContextConnection:
             for session_id in tuple(self._subscriptions):
                 self._leave(session_id)
 
-    def _greet(self) -> None:
+    async def _greet(self) -> None:
         self._listed = None
-        self._socket.push(self._greeter.success())
+        self._socket.push(await self._greeter.success())
         self._list()
 
     # ---- what the client sends -------------------------------------------------------------
@@ -272,16 +274,12 @@ class ContextConnection:
             self._socket.push(write_message("auth_error", message="unknown token; pair again"))
             self._socket.close(self._greeter.REFUSED, "unknown token; pair again")
         else:
-            self._greet()
+            await self._greet()
 
-    def _start_of(self, session_id: str, message: ContextSubscribe) -> int:
-        """Return where a session begins for the client; 0 if its number means nothing any more."""
-        epoch = self._streams.logs.log_epoch
-        if LogCursor(message.epoch or None, message.from_seq).is_valid(epoch):
-            return message.from_seq
-        facts = {"sessionId": session_id, "epoch": epoch.id}
-        self._socket.push(write_message("history_reset", **facts))
-        return 0
+    def _is_valid(self, message: ContextSubscribe) -> bool:
+        """Return whether the number of a client still means the event it meant."""
+        cursor = LogCursor(message.epoch or None, message.from_seq)
+        return cursor.is_valid(self._streams.logs.log_epoch)
 
     async def _subscribe(self, session_id: str, message: ContextSubscribe) -> None:
         subscription = self._subscriptions.get(session_id)
@@ -292,9 +290,12 @@ class ContextConnection:
         ):
             return  # the client is getting it already
         try:
-            from_seq = self._start_of(session_id, message)
+            is_valid = self._is_valid(message)
+            from_seq = message.from_seq if is_valid else 0
             subscription = await self._open(session_id, from_seq=from_seq, is_replay=True)
             subscription.wants_epoch = message.epoch is not None
+            if not is_valid:
+                subscription.begin_with_reset()
         except (AcpError, StorageFailed) as error:
             self._socket.push(error_frame(error, sessionId=session_id))
             self._socket.push(write_message("history_complete", sessionId=session_id, lastSeq=0))
@@ -331,7 +332,7 @@ class ContextConnection:
     async def _execute(self, requested: Command) -> None:
         try:
             await self._streams.commander.execute(
-                requested.session_id, requested.command, self._device
+                requested.session_id, requested.command, self._device, self._on_queued
             )
         except (QuarterdeckError, TimeoutError) as error:
             about = {"sessionId": requested.session_id, "command": requested.command.command}
@@ -339,13 +340,19 @@ class ContextConnection:
         finally:
             self._commands -= 1
 
+    def _on_queued(self, entry: PromptEntry) -> None:
+        facts = {"sessionId": entry.session_id, "key": entry.key}
+        self._socket.push(write_message("prompt_queued", **facts))
+
     async def _begin(self, wanted: StartSession) -> None:
         try:
             session = await self._streams.commander.start(wanted, self._device)
             self._socket.push(write_message("session_started", sessionId=session.session_id))
             if wanted.prompt:
                 command = SendMessageCommand(message=wanted.prompt)
-                await self._streams.commander.execute(session.session_id, command, self._device)
+                await self._streams.commander.execute(
+                    session.session_id, command, self._device, self._on_queued
+                )
         except (QuarterdeckError, TimeoutError) as error:
             self._socket.push(error_frame(error, agent=wanted.agent))
         finally:
@@ -358,9 +365,9 @@ class ContextConnection:
             case RequestUpdated(kind="permission"):
                 self._on_permission(news)
                 self._changed.set()
-            case SessionUpdated() | RequestUpdated():
+            case SessionUpdated() | RequestUpdated() | SessionDeleted():
                 self._changed.set()
-            case AgentUpdated() | AgentRemoved() | SessionDeleted() | QueueChanged():
+            case AgentUpdated() | AgentRemoved() | QueueChanged():
                 pass  # none of these is in the list of sessions
             case Diagnostic() | HealthChanged():
                 pass
@@ -380,11 +387,8 @@ class ContextConnection:
         elicitations = self._runner.pending_elicitations()
         waiting = {str(each.session_id): "waiting_for_input" for each in elicitations}
         waiting |= dict.fromkeys(self._waiting(), "waiting_for_approval")
-        known = self._streams.catalogue.known
-        entries = [
-            session_entry(each, waiting, known(each)) for each in self._runner.session_snapshots()
-        ]
-        shown = {each["id"]: (each["status"], each["sessionName"]) for each in entries}
+        entries = self._streams.listing.entries(waiting)
+        shown = {each["id"]: tuple(each[key] for key in _COMPARED) for each in entries}
         if shown != self._listed:
             self._listed = shown
             self._socket.push(write_message("sessions_list", sessions=entries))
@@ -394,10 +398,12 @@ class ContextConnection:
         self._requesting = self._waiting()
         while True:
             self._changed = anyio.Event()
-            await self._streams.catalogue.learn()
+            await self._streams.listing.learn()
+            await self._continue_reopened()
             requesting, self._requesting = self._requesting, set()
             for session in self._runner.session_snapshots():
-                is_wanted = not self._subscribed and has_agent(session.status)
+                is_new = session.session_id not in self._old  # it may have ended already
+                is_wanted = not self._subscribed and (is_new or has_agent(session.status))
                 if session.session_id in requesting or is_wanted:
                     await self._follow(
                         session.session_id, has_request=session.session_id in requesting
@@ -432,14 +438,14 @@ class ContextConnection:
         if subscription is not None and not is_replay:
             self._streams.logs.release(log)
             return subscription  # the client has subscribed to it meanwhile
-        session = self._runner.session_snapshot(session_id)
+        session = self._runner.context_session(session_id)
         if session is None:
             self._streams.logs.release(log)
             raise AcpError("acpjs/session-closed", f"there is no session {session_id}")
         self._leave(session_id)
         only_approvals = bool(self._subscribed) and not is_replay
         subscription = ContextSubscription(
-            log, session, from_seq=from_seq, only_approvals=only_approvals
+            log, session.facts, from_seq=from_seq, only_approvals=only_approvals
         )
         if is_replay:
             subscription.replay()
@@ -450,6 +456,26 @@ class ContextConnection:
         if not only_approvals:
             subscription.leave = log.join(partial(self._socket.due, subscription))
         return subscription
+
+    async def _continue_reopened(self) -> None:
+        """Follow the live log of each session that was closed when the client subscribed to it."""
+        for session_id, subscription in tuple(self._subscriptions.items()):
+            if not subscription.log.was_closed:
+                continue
+            if self._runner.session_snapshot(session_id) is None:
+                continue
+            try:
+                log = await self._streams.logs.open(session_id)
+            except (AcpError, StorageFailed):
+                continue  # it went while we looked
+            if self._subscriptions.get(session_id) is not subscription or log.was_closed:
+                self._streams.logs.release(log)
+                continue
+            subscription.leave()
+            self._streams.logs.release(subscription.log)
+            subscription.log = log
+            subscription.leave = log.join(partial(self._socket.due, subscription))
+            self._socket.due(subscription)
 
     def _leave(self, session_id: str) -> None:
         subscription = self._subscriptions.pop(session_id, None)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, assert_never, get_args
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from quarterdeck.agents.adapters import context_error
 from quarterdeck.errors import AcpError, JsonInvalid, QuarterdeckError, RequestRejected
@@ -17,6 +17,7 @@ from quarterdeck.protocol import (
     SessionSnapshotWire,
     SessionStatus,
 )
+from quarterdeck.runner import SessionOverview
 from quarterdeck.views.context import ACPCommand
 
 MACHINE_ID: Final = "local"
@@ -28,6 +29,9 @@ class KnownSession(NamedTuple):
     title: str | None
     first_at: str
     last_at: str
+    last_message: str | None = None
+    model: str | None = None
+    mode: str | None = None
 
 
 class _Message(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field="type"):
@@ -169,10 +173,12 @@ def _listed_status(status: SessionStatus) -> str:
 
 
 def session_entry(
-    session: SessionSnapshotWire, waiting: Mapping[str, str], known: KnownSession
+    session: SessionSnapshotWire | SessionOverview,
+    agent: str | UnsetType,
+    waiting: Mapping[str, str],
+    known: KnownSession,
 ) -> dict[str, Any]:
     """Return a session as a list has it; `waiting` has the status of those that wait."""
-    agent = session.agent_definition_id
     return {
         "id": session.session_id,
         "agent": "unknown" if agent is UNSET else agent,
@@ -180,10 +186,10 @@ def session_entry(
         "projectPath": session.cwd,
         "projectName": session.cwd.rstrip("/").rpartition("/")[2],
         "status": waiting.get(session.session_id) or _listed_status(session.status),
-        "lastMessage": None,
+        "lastMessage": known.last_message,
         "lastActivity": known.last_at,
         "createdAt": known.first_at,
         "sessionName": known.title,
-        "model": None,
-        "agentMode": None,
+        "model": known.model,
+        "agentMode": known.mode,
     }

@@ -15,7 +15,7 @@ from typing import Any
 from quarterdeck.errors import EventInvalid, StorageFailed
 from quarterdeck.hub.context.frames import error_frame, event_frame, write_message
 from quarterdeck.hub.streams.shared_log import NEAR_EVENTS, SharedLog
-from quarterdeck.protocol import SessionSnapshotWire, decode_event
+from quarterdeck.protocol import decode_event
 from quarterdeck.views.context import (
     ApprovalRequestedEvent,
     ApprovalResolvedEvent,
@@ -23,6 +23,7 @@ from quarterdeck.views.context import (
     ContextProjector,
     encode_context_event,
 )
+from quarterdeck.views.context.contract import SessionFacts
 
 _APPROVALS = (ApprovalRequestedEvent, ApprovalResolvedEvent)
 
@@ -35,7 +36,7 @@ class ContextSubscription:
     def __init__(
         self,
         log: SharedLog,
-        session: SessionSnapshotWire,
+        session: SessionFacts,
         *,
         from_seq: int = 0,
         only_approvals: bool = False,
@@ -57,6 +58,11 @@ class ContextSubscription:
     def replay(self) -> None:
         """Report to the client when it has all that there is now."""
         self._replay_until = self.log.head
+
+    def begin_with_reset(self) -> None:
+        """Have the client discard what it has, before the first event of the history."""
+        facts = {"sessionId": self._session_id, "epoch": self.log.epoch}
+        self._frames.append(write_message("history_reset", **facts))
 
     @property
     def is_replaying(self) -> bool:

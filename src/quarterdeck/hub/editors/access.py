@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, assert_never
 
-from quarterdeck.agent.checks import invalid
+from quarterdeck.agent import checks
+from quarterdeck.agent.checks import Json, invalid
 from quarterdeck.errors import AcpError, RpcError
 from quarterdeck.host.log.stream import FIRST_LIMIT, next_limit
 from quarterdeck.hub.editors.editor import Editor
@@ -43,6 +44,47 @@ class OpenParams:
             "mcp_servers": list(self.mcp_servers),
             "additional_directories": list(self.additional_directories),
         }
+
+
+def open_params(params: Json, *, needs_servers: bool) -> OpenParams:
+    """Return where a request wants a session to work.
+
+    Raises:
+        RpcError: if it does not say, or not as ACP does.
+    """
+    cwd = checks.required_string(params, "cwd")
+    servers = params.get("mcpServers")
+    if servers is None and needs_servers:
+        raise invalid("mcpServers is required")
+    if servers is not None and not _is_list(servers, dict):
+        raise invalid("mcpServers must be an array of objects")
+    folders = params.get("additionalDirectories") or []
+    if not _is_list(folders, str):
+        raise invalid("additionalDirectories must be an array of strings")
+    for folder in (cwd, *folders):
+        if not folder.startswith("/") or "\0" in folder:
+            raise invalid(f"{folder!r} is not an absolute path")
+    return OpenParams(
+        cwd=cwd, mcp_servers=tuple(servers or ()), additional_directories=tuple(folders)
+    )
+
+
+def prompt_blocks(params: Json) -> list[Any]:
+    """Return the content of a prompt.
+
+    Raises:
+        RpcError: if it is empty, or not content.
+    """
+    blocks = params.get("prompt")
+    if not isinstance(blocks, list) or not blocks:
+        raise invalid("prompt must be a list of content blocks, and not empty")
+    if not all(isinstance(each, dict) and isinstance(each.get("type"), str) for each in blocks):
+        raise invalid("each block of a prompt needs a type")
+    return blocks
+
+
+def _is_list(value: Any, of: type) -> bool:
+    return isinstance(value, list) and all(isinstance(each, of) for each in value)
 
 
 class EditorAccess:

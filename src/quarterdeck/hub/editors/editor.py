@@ -13,6 +13,7 @@ from typing import Any, Final
 from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
+from quarterdeck.acp import PROTOCOL_VERSION
 from quarterdeck.agent.client import ClientFacts
 from quarterdeck.errors import (
     AcpError,
@@ -48,6 +49,26 @@ class Editor:
     tasks: TaskGroup
     """Ends with the connection."""
     facts: ClientFacts = field(default_factory=ClientFacts)
+    version: int = PROTOCOL_VERSION
+    """Of ACP, chosen by `initialize`."""
+
+    @property
+    def sees_children(self) -> bool:
+        """Whether it follows sub-agents as sessions; ACP 2 has them, ACP 1 on request."""
+        wanted = self.facts.capabilities.get("subagents")
+        return self.version > PROTOCOL_VERSION or wanted not in (None, False)
+
+    def above(self, session_id: Any) -> list[str]:
+        """Return the sessions whose sub-agent a session is, the nearest first."""
+        found: list[str] = []
+        while isinstance(session_id, str):
+            session = self.hub.runner.session_snapshot(session_id)
+            session_id = None if session is None else session.parent_session_id
+            if session_id in found:
+                break
+            if isinstance(session_id, str):
+                found.append(session_id)
+        return found
 
     @property
     def as_device(self) -> Device:

@@ -165,7 +165,7 @@ def mismatch_message(session: SessionOverview) -> PushMessage:
     return PushMessage(
         kind="mismatch",
         title="Not what was approved",
-        body=f"{_agent_in_folder(session)} did something else than what was shown.",
+        body=f"{_agent_in_folder(session)} did something other than what was shown.",
         url=f"/#/s/{_segment(session.session_id)}",
         tag=f"mismatch:{session.session_id}",
     )
@@ -269,7 +269,7 @@ class PushService:
                 assert_never(update.kind)
 
     def on_mismatch(self, session_id: str) -> None:
-        """Send a message when an agent did something else than what was approved."""
+        """Send a message when an agent did something other than what was approved."""
 
         async def send() -> None:
             await self._send_to_all(mismatch_message(self._runner.session(session_id)))

@@ -138,6 +138,18 @@ def packet_cursor(scope: Mapping[str, Any]) -> tuple[LogCursor, int]:
     return cursor, number(count, "Last-Event-ID")
 
 
+def wants_prompts(scope: Mapping[str, Any]) -> bool:
+    """Return whether a stream of packets shows prompts.
+
+    Raises:
+        CursorInvalid: if `prompts` is neither "none" nor "all".
+    """
+    given = only(query_of(scope), "prompts") or "none"
+    if given not in ("none", "all"):
+        raise CursorInvalid(f"prompts is {given[:40]!r}; it must be none or all")
+    return given == "all"
+
+
 def host_cursor(scope: Mapping[str, Any]) -> LogCursor | None:
     """Return where to resume the host's stream; None to start with the current state."""
     given = only(query_of(scope), "from_seq")

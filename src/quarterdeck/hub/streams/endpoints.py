@@ -6,7 +6,7 @@ subscription for each. `/api/stream` (`_many_events`) is the one that the page u
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -20,6 +20,7 @@ from quarterdeck.hub.streams.cursors import (
     many_cursors,
     packet_cursor,
     session_cursor,
+    wants_prompts,
 )
 from quarterdeck.hub.streams.envelope import envelope_app
 from quarterdeck.hub.streams.packets import PacketSubscription
@@ -46,6 +47,17 @@ class SessionFrom(msgspec.Struct, frozen=True, kw_only=True):
             "Last-Event-ID wins over it.",
         ),
     ] = "0"
+
+
+class PacketsFrom(SessionFrom, frozen=True, kw_only=True):
+    """Where to begin, and whether prompts are part of the stream."""
+
+    prompts: Annotated[
+        Literal["none", "all"],
+        msgspec.Meta(
+            description="all: a user_message for each prompt, for a page that did not send it."
+        ),
+    ] = "none"
 
 
 class HostFrom(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,8 +130,9 @@ async def _many_events(request: StreamRequest) -> None:
 
 async def _packets(request: StreamRequest) -> None:
     """Serve one session as packets."""
-    cursor = packet_cursor(request.scope)
-    subscription = PacketSubscription(request.logs, await request.open(request.session_id), cursor)
+    cursor, prompts = packet_cursor(request.scope), wants_prompts(request.scope)
+    log = await request.open(request.session_id)
+    subscription = PacketSubscription(request.logs, log, cursor, prompts=prompts)
     await request.serve(subscription.follow)
 
 
@@ -181,7 +194,7 @@ def _event_streams(streams: Streams) -> list[Endpoint]:
     follow_many = "Follow several sessions and the host on one connection"
     return [
         stream(f"{session}/events", _session_events, SessionFrom, follow_session),
-        stream(f"{session}/packets", _packets, SessionFrom, "Follow a session as packets"),
+        stream(f"{session}/packets", _packets, PacketsFrom, "Follow a session as packets"),
         stream("/api/events", _host_events, HostFrom, follow_host),
         stream("/api/stream", _many_events, ManyFrom, follow_many),
     ]

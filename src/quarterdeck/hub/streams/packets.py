@@ -21,13 +21,16 @@ from quarterdeck.views.packets import PacketProjector
 class PacketSubscription:
     """Sends packets to one client; what it has seen is projected and not sent."""
 
-    def __init__(self, logs: Logs, log: SharedLog, cursor: tuple[LogCursor, int]) -> None:
+    def __init__(
+        self, logs: Logs, log: SharedLog, cursor: tuple[LogCursor, int], *, prompts: bool = False
+    ) -> None:
+        """Start after `cursor`; with `prompts`, a `user_message` shows each prompt."""
         self._logs = logs
         self._log = log
         self._requested, self._skipped = cursor
         self._after = self._requested.seq
         self._projected = 0
-        self._projector = PacketProjector(str(log.session_id))
+        self._projector = PacketProjector(str(log.session_id), prompts=prompts)
 
     async def follow(self, stream: EventStream) -> None:
         """Send all packets after the cursor until the log ends.

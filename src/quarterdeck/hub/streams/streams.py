@@ -17,7 +17,8 @@ from quarterdeck.errors import AcpError, LogDamaged, StorageFailed
 from quarterdeck.http.keepalive import TICK_SECONDS, KeepAlive
 from quarterdeck.http.sse import StreamBody, send_head, serve_events
 from quarterdeck.hub.api.endpoint import Asgi, error_response
-from quarterdeck.hub.context.commands import Catalogue, Commander
+from quarterdeck.hub.context.commands import Commander
+from quarterdeck.hub.context.listing import SessionListing
 from quarterdeck.hub.streams.cursors import CursorInvalid
 from quarterdeck.hub.streams.shared_log import Logs, SharedLog
 from quarterdeck.hub.streams.sources import StreamSources
@@ -71,7 +72,7 @@ class Streams:
         self.sources = sources
         self.runner = sources.runner
         self.logs = Logs(sources.runner)
-        self.catalogue = Catalogue(sources.runner)
+        self.listing = SessionListing(sources.runner)
         self.queue_notices = QueueNotices(sources.runner)
         self.keep_alive = KeepAlive(tick_seconds)
         if sources.before_end is not None:

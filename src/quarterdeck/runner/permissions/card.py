@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from quarterdeck.errors import RequestRejected
 from quarterdeck.host import PermissionRequest
 from quarterdeck.policy import Call, assess_risk
+from quarterdeck.protocol.results import resolution_meta
 from quarterdeck.runner.permissions.decision_index import (
     MOST_REASON,
     DecidedBy,
@@ -29,7 +30,6 @@ from quarterdeck.runner.permissions.decision_index import (
     RecordedDecision,
     decided_by_json,
 )
-from quarterdeck.views.context.requests import resolution
 
 LABELS: Final[Mapping[str, str]] = {
     "allow_once": "Allow once",
@@ -110,6 +110,8 @@ class PermissionCard(Struct, frozen=True, kw_only=True, rename="camel"):
     """Has to come back with the answer."""
     requested_at: str
     expires_at: str | UnsetType = UNSET
+    asked_because: str | UnsetType = UNSET
+    """Why the rules left it to a person, when it was requested; absent if a rule decided."""
 
 
 def digest_of(session_id: str, request_id: str, tool_call: Any, options: Any) -> str:
@@ -141,6 +143,8 @@ def derived_from(card: PermissionCard) -> dict[str, Any]:
         derived["agent"] = card.agent
     if card.expires_at is not UNSET:
         derived["expiresAt"] = card.expires_at
+    if card.asked_because is not UNSET:
+        derived["askedBecause"] = card.asked_because
     return derived
 
 
@@ -239,6 +243,10 @@ class InspectedRequest:
     card: PermissionCard
     call: Call
 
+    def asked(self, because: str) -> InspectedRequest:
+        """Return it with the reason why a person decides."""
+        return InspectedRequest(replace(self.card, asked_because=because), self.call)
+
     def outcome(self, option_id: str | None) -> dict[str, Any]:
         """Return what is sent to the agent for a choice.
 
@@ -320,11 +328,11 @@ def sent_outcome(outcome: Mapping[str, Any], by: DecidedBy) -> dict[str, Any]:
     sent = dict(outcome)
     if by.kind == "policy":
         rule = "" if by.rule is UNSET else f": {by.rule}"
-        sent["_meta"] = resolution("policy", f"the hub's policy{rule}")
+        sent["_meta"] = resolution_meta("policy", f"the hub's policy{rule}")
     elif by.kind == "expiry":
-        sent["_meta"] = resolution("timeout", "not answered in time")
+        sent["_meta"] = resolution_meta("timeout", "not answered in time")
     elif by.reason is not UNSET:
-        sent["_meta"] = resolution("user", by.reason)
+        sent["_meta"] = resolution_meta("user", by.reason)
     return sent
 
 

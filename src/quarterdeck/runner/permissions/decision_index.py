@@ -79,6 +79,10 @@ class RecordedDecision(Struct, frozen=True, kw_only=True, rename="camel"):
     mismatch: list[Any] | UnsetType = UNSET
     """What the agent did that differs from what was shown: `field`, `shown` and `done` of each."""
 
+    def blanked(self) -> RecordedDecision:
+        """Return it without what was requested, as `blank` leaves the rows of a deleted session."""
+        return replace(self, request=None, call=UNSET, mismatch=UNSET)
+
 
 class IndexEntry(NamedTuple):
     """A decision, and the key that its answer came with."""
@@ -133,9 +137,9 @@ class DecisionIndex:
         await self._database.write(record)
 
     async def record_mismatches(self, mismatches: Mapping[str, Sequence[Any]]) -> None:
-        """Add to decisions of the index what agents did that differs, by request; idempotent."""
+        """Add what agents did that differs, by request; idempotent. A blanked row stays blank."""
         rows = [(_text(list(found)), request_id) for request_id, found in mismatches.items()]
-        query = "UPDATE decisions SET mismatch = ? WHERE request_id = ?"
+        query = "UPDATE decisions SET mismatch = ? WHERE request_id = ? AND request != 'null'"
         await self._database.write(lambda connection: connection.executemany(query, rows))
 
     async def end_pending(self, by: DecidedBy, at: str) -> None:
@@ -170,7 +174,7 @@ class DecisionIndex:
 
 
 def blank(connection: sqlite3.Connection, session_id: str) -> None:
-    """Do the same for one session, inside a transaction."""
+    """Do the same for one session, inside a transaction; `RecordedDecision.blanked` in memory."""
     column = column_of(session_id)
     connection.execute(
         "UPDATE decisions SET request = 'null', call = NULL, mismatch = NULL WHERE session_id = ?",

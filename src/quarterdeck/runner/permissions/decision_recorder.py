@@ -59,7 +59,7 @@ from quarterdeck.wire import IndependentTasks
 PAGE: Final = 1000
 WITHDRAWN: Final = DecidedBy(kind="withdrawn")
 _CLIENT: Final = DecidedBy(kind="client")
-_TELLING: Final = (
+_MARKS: Final = (
     b'"permission-request-',
     ApprovalMismatchEvent.type.encode(),
     ELICITATION_UPDATED.encode(),
@@ -210,7 +210,7 @@ async def request_events(storage: Storage, session_id: str, after: int) -> Async
     while page := await storage.read(session_id, after, PAGE):
         after += len(page)
         for number, data in enumerate(page):
-            if number < len(page) - 1 and not any(each in data for each in _TELLING):
+            if number < len(page) - 1 and not any(each in data for each in _MARKS):
                 continue
             try:
                 event = decode_event(data)
@@ -340,8 +340,7 @@ class DecisionRecorder:
         for entries in (self._unwritten, self._recent):
             for request_id, (decision, key) in entries.items():
                 if decision.session_id == session_id:
-                    blank = replace(decision, request=None, mismatch=UNSET)
-                    entries[request_id] = IndexEntry(blank, key)
+                    entries[request_id] = IndexEntry(decision.blanked(), key)
                     self._mismatches.pop(request_id, None)
         self._progress.pop(session_id, None)
 

@@ -50,7 +50,7 @@ import heapq
 import logging
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import anyio
 from msgspec import UNSET
@@ -74,7 +74,6 @@ from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.runner.actor import Actor, not_found
 from quarterdeck.runner.permissions.card import (
     InspectedRequest,
-    PermissionCard,
     derived_from,
     inspect_request,
     inspection_of,
@@ -104,6 +103,11 @@ _NOTHING_ALLOWED: Final = (
     "the log cannot be written, so nothing can be allowed now; make room on the disk of the hub,"
     " or reject the request, which works in any case"
 )
+
+
+class _RuleChoice(NamedTuple):
+    option_id: str | None
+    by: DecidedBy
 
 
 class PermissionInbox:
@@ -152,17 +156,16 @@ class PermissionInbox:
             )
         except Exception as error:  # noqa: BLE001 - what an agent sent, in any shape
             return self._unreadable(request, error)
-        derived = derived_from(inspected.card)
         decided = self._by_policy(inspected)
-        if decided is None:
-            return Ask(hook_data=inspected, derived=derived)
-        option_id, by = decided
-        outcome = sent_outcome(inspected.outcome(option_id), by)
+        if isinstance(decided, str):
+            asked = inspected.asked(decided)
+            return Ask(hook_data=asked, derived=derived_from(asked.card))
+        outcome = sent_outcome(inspected.outcome(decided.option_id), decided.by)
         return Decided(
             outcome=outcome,
-            by=_decided_now(by, inspected.card.digest),
+            by=_decided_now(decided.by, inspected.card.digest),
             hook_data=inspected,
-            derived=derived,
+            derived=derived_from(inspected.card),
         )
 
     def _unreadable(self, request: PermissionRequest, error: Exception) -> Decided:
@@ -201,11 +204,11 @@ class PermissionInbox:
         for request in self._host.pending_permissions():
             inspected = inspection_of(request)
             decided = None if inspected is None else self._by_policy(inspected)
-            if inspected is not None and decided is not None:
-                self._decide(inspected, *decided)
+            if inspected is not None and isinstance(decided, _RuleChoice):
+                self._decide(inspected, decided.option_id, decided.by)
 
-    def _by_policy(self, inspected: InspectedRequest) -> tuple[str | None, DecidedBy] | None:
-        """Return the option that the rules choose, and which of them did; None leaves it open."""
+    def _by_policy(self, inspected: InspectedRequest) -> _RuleChoice | str:
+        """Return what the rules choose, or why they leave it to a person."""
         card = inspected.card
         agent = None if card.agent is UNSET else card.agent
         try:
@@ -219,28 +222,20 @@ class PermissionInbox:
                 " to a person",
                 session_id=card.session_id,
             )
-            return None
+            return "The rules failed on this request."
         by = DecidedBy(kind="policy", rule=decided.rule or "")
+        if decided.decision == "ask":
+            return decided.reason
         if decided.decision == "deny":
-            return rejecting_option(card.options), by
-        if decided.decision == "allow" and not card.is_ambiguous:
-            allowing = [each for each in card.options if each.kind == "allow_once"]
-            if allowing:  # else a person has to choose for how long
-                return allowing[0].option_id, by
-        return None
+            return _RuleChoice(rejecting_option(card.options), by)
+        if card.is_ambiguous:
+            return f"{decided.reason} But two options of the agent have the same id."
+        allowing = [each for each in card.options if each.kind == "allow_once"]
+        if not allowing:  # a person has to choose for how long
+            return f"{decided.reason} But the agent has no option that allows it once."
+        return _RuleChoice(allowing[0].option_id, by)
 
-    # ---- what waits ----------------------------------------------------------------------------
-
-    @property
-    def pending(self) -> list[PermissionCard]:
-        """The requests that wait, the oldest first."""
-        inspections = [inspection_of(each) for each in self._host.pending_permissions()]
-        return [inspected.card for inspected in inspections if inspected is not None]
-
-    def get(self, request_id: str) -> PermissionCard | None:
-        request = self._host.pending_permission(request_id)
-        inspected = None if request is None else inspection_of(request)
-        return None if inspected is None else inspected.card
+    # ---- published requests ---------------------------------------------------------------------
 
     def on_event(self, event: Event) -> None:
         """Follow the host's stream: what is published is stored."""

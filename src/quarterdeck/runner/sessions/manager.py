@@ -9,7 +9,8 @@ folders and servers it had.
 | active or prompting  | nothing                                                      |
 | creating or resuming | waiting, at most `SETTLING_SECONDS`                          |
 | disconnected         | starting its agent, then resume; load if that is not offered |
-| closed or deleted    | nothing: the command is rejected                             |
+| closed               | `reopen` only: starting its agent, then load                 |
+| deleted              | nothing: the command is rejected                             |
 
 Callers that need the same agent or session at the same time share one operation (`once`), which
 runs in a task of the runner: it completes even if every caller is cancelled.
@@ -84,6 +85,7 @@ SETTLING_SECONDS: Final = 60.0
 """The longest wait for an agent that is starting, or a session that is being opened."""
 GONE_SECONDS: Final = 5.0
 """The longest time between the end of a session's agent and the status that reports it."""
+_RUNNING: Final = ("active", "prompting")
 _NEVER_RAN: Final = ("spawn-failed", "initialize-failed")
 
 
@@ -313,6 +315,18 @@ class SessionManager:
             case _:
                 assert_never(session.status)
 
+    async def reopen(self, session_id: str) -> SessionSnapshotWire:
+        """Return a session whose agent runs as `ensure_active` does; a closed one is opened too.
+
+        Raises:
+            RequestRejected: if there is no such session, or it cannot be opened again.
+            AcpError: if its agent cannot be started, or cannot open it.
+        """
+        if self._catalogue.get(session_id).status == "closed":
+            await self.once(f"session {session_id}", lambda: self._open_again(session_id))
+            return self.session(session_id)
+        return await self.ensure_active(session_id)
+
     async def _settled_session(self, session_id: str) -> SessionSnapshotWire:
         def is_settled() -> bool:
             session = self._host.get_session(session_id)
@@ -325,8 +339,8 @@ class SessionManager:
         return self.session(session_id)
 
     async def _open_again(self, session_id: str) -> None:
-        session = self.session(session_id)
-        name = session.agent_definition_id
+        session = self._catalogue.get(session_id)
+        name = session.agent
         if name is UNSET:
             message = (
                 f"the agent of session {session_id} is unknown; name one when you load the session"
@@ -349,15 +363,17 @@ class SessionManager:
         return agent is not None and agent.status == "ready"
 
     async def _reopen(self, agent: AgentSnapshotWire, session_id: str, name: str) -> None:
-        session = await self._settled_session(session_id)
-        if session.status in ("active", "prompting"):
+        is_known = self._host.get_session(session_id) is not None
+        if is_known and (await self._settled_session(session_id)).status in _RUNNING:
             return  # an agent that was restarted resumes what it had by itself
+        session = self._catalogue.get(session_id)
         params: dict[str, Any] = {
             "cwd": session.cwd,
             "mcp_servers": self.whole_servers(session),
             "additional_directories": session.additional_directories,
         }
-        if can_resume(agent):
+        is_closed = session.status == "closed"  # only loading brings it back
+        if can_resume(agent) and not is_closed:
             try:
                 await self._host.resume_session(agent.agent_id, session_id, **params)
             except RpcError:
@@ -368,7 +384,8 @@ class SessionManager:
         if can_load(agent):
             await self._host.load_session(agent.agent_id, session_id, **params)
         else:
-            message = f"agent {name!r} can neither resume nor load sessions; start a new one"
+            lacking = "cannot load closed" if is_closed else "can neither resume nor load"
+            message = f"agent {name!r} {lacking} sessions; start a new one"
             raise AcpError(ERROR_CODES["capability_unsupported"], message)
 
     def whole_servers(self, session: SessionSnapshotWire | SessionOverview) -> list[Any]:

@@ -7,6 +7,8 @@ from typing import Any
 
 from quarterdeck.policy import NamedCall
 from quarterdeck.protocol import ToolCallFacts
+from quarterdeck.views.context.types import TokenUsage
+from quarterdeck.views.context.usage import usage_of_call
 
 
 def objects(value: Any) -> list[dict[str, Any]]:
@@ -26,6 +28,7 @@ class NamedToolCall(NamedCall):
         "last_progress",
         "questions",
         "raw_output",
+        "reported_usage",
         "started_at",
         "status",
         "terminal_ids",
@@ -37,6 +40,7 @@ class NamedToolCall(NamedCall):
         self.is_done = False
         self.terminal_ids: list[str] = []
         self.raw_output: Any = None
+        self.reported_usage: TokenUsage | None = None
         self.started_at = ts
         self.arguments = ""
         self.has_executed = False
@@ -54,6 +58,9 @@ class NamedToolCall(NamedCall):
         if self.learn(facts, more):
             self._store_terminals()
         self.raw_output = facts.raw_output
+        if self.is_sub_agent:
+            usage = usage_of_call(facts.raw_output, more.get("_meta"))
+            self.reported_usage = usage or self.reported_usage
         status = facts.status
         if status is not None and not self.is_done:
             if status == "in_progress" and self.status != status:

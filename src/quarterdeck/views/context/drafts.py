@@ -19,6 +19,7 @@ from quarterdeck.views.context.events import (
 from quarterdeck.views.context.numbering import EventNumbering
 from quarterdeck.views.context.session_settings import SettingsProjector
 from quarterdeck.views.context.tool_results import block_text
+from quarterdeck.views.context.usage import token_usage
 
 _MOST_ENDED = 1000  # compactions that are remembered
 _LEVELS = ("info", "warning", "error")
@@ -68,7 +69,13 @@ class ContextDrafts:
     def _compaction(self, update: dict[str, Any]) -> None:
         status, key = update.get("status"), str(update.get("compactionId"))
         if status == "in_progress":
-            self._numbering.emit(ProgressEvent, label="Compacting context")
+            self._numbering.emit(
+                ProgressEvent,
+                label="Compacting context",
+                current=_number(update.get("current")),
+                total=_number(update.get("total")),
+                percentage=_percentage(update),
+            )
             return
         if key in self._ended:
             return
@@ -129,10 +136,32 @@ class ContextDrafts:
                 sub_agent_id=child,
                 parent_tool_call_id=parent,
                 result=result,
+                token_usage=token_usage(update.get("usage")),
             )
         elif state is not None:
-            message = text_of(update, ("message",)) or state
-            self._numbering.emit(SubAgentProgressEvent, sub_agent_id=child, message=message)
+            self._numbering.emit(
+                SubAgentProgressEvent,
+                sub_agent_id=child,
+                message=text_of(update, ("message",)) or state,
+                progress=_percentage(update),
+            )
+
+
+def _percentage(update: dict[str, Any]) -> float | None:
+    """Return a percentage from 0 to 100; a part of a total is converted."""
+    for key in ("percentage", "progress"):
+        given = _number(update.get(key))
+        if given is not None:
+            return min(given, 100.0)
+    current, total = _number(update.get("current")), _number(update.get("total"))
+    if current is None or not total:
+        return None
+    return round(min(100 * current / total, 100.0), 1)
+
+
+def _number(value: Any) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and 0 <= value < 2**53 else None
 
 
 def _state(update: dict[str, Any]) -> str | None:

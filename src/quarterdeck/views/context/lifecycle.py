@@ -148,6 +148,7 @@ class Lifecycle:
             project_name=facts.project_name,
             working_directory=facts.cwd,
             model=None if model is None else model.id,
+            environment=self._settings.environment(),
         )
         self._settings.emit_environment()
 

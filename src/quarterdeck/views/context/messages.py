@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any, Final
 
+from quarterdeck.policy import text_of
+from quarterdeck.views.context.call_state import objects
 from quarterdeck.views.context.events import (
     MessageCompleteEvent,
     MessageDeltaEvent,
@@ -20,24 +22,33 @@ from quarterdeck.views.context.events import (
 )
 from quarterdeck.views.context.numbering import EventNumbering
 from quarterdeck.views.context.tool_results import block_text
-from quarterdeck.views.context.types import ImageContent, MessageContent, MessageRole, TextContent
+from quarterdeck.views.context.types import (
+    ImageContent,
+    MessageContent,
+    MessageRole,
+    TextContent,
+    ToolResultContent,
+    ToolUseContent,
+)
 
 REMEMBERED: Final = 256  # ids of ended messages: one that continues gets an id of its own
 
 
 class _Open:
-    __slots__ = ("id", "images", "parts", "role", "source_id")
+    __slots__ = ("blocks", "id", "is_redacted", "parts", "role", "source_id")
 
     def __init__(self, message_id: str, source_id: str | None, role: MessageRole) -> None:
         self.id = message_id
         self.source_id = source_id
         self.role = role
         self.parts: list[str] = []
-        self.images: list[ImageContent] = []
+        self.blocks: list[MessageContent] = []
+        """Everything that is not text."""
+        self.is_redacted = False
 
     def content(self) -> tuple[MessageContent, ...]:
         text = "".join(self.parts)
-        return (*((TextContent(text=text),) if text or not self.images else ()), *self.images)
+        return (*((TextContent(text=text),) if text or not self.blocks else ()), *self.blocks)
 
 
 class Messages:
@@ -74,8 +85,8 @@ class Messages:
         else:
             self._other(message, block)
 
-    def thought(self, payload: dict[str, Any]) -> None:
-        """Apply a chunk of a thought."""
+    def thought(self, payload: dict[str, Any], meta: Any = None) -> None:
+        """Apply a chunk of a thought; `meta` is the chunk's `_meta`."""
         source_id = _source_id(payload)
         thought = self._thought
         self.end_message()
@@ -83,7 +94,9 @@ class Messages:
             self.end_thought()
             thought = self._thought = _Open(self._id("think", source_id), source_id, "assistant")
             self._numbering.emit(ThinkingStartEvent, message_id=thought.id)
-        text = block_text(payload.get("content"))
+        block = payload.get("content")
+        thought.is_redacted |= _is_redacted(meta, block)
+        text = "" if _is_encrypted(block) else block_text(block)
         if text:
             thought.parts.append(text)
             numbering = self._numbering
@@ -102,7 +115,12 @@ class Messages:
         thought, self._thought = self._thought, None
         if thought is not None:
             content = "".join(thought.parts)
-            self._numbering.emit(ThinkingCompleteEvent, message_id=thought.id, content=content)
+            self._numbering.emit(
+                ThinkingCompleteEvent,
+                message_id=thought.id,
+                content=content,
+                redacted=thought.is_redacted or None,
+            )
             self._remember("think", thought.source_id)
 
     def end_message(self, stop_reason: str | None = None) -> None:
@@ -176,9 +194,9 @@ class Messages:
             )
 
     def _other(self, message: _Open, block: Any) -> None:
-        image = _image(block)
-        if image is not None:
-            message.images.append(image)
+        content = _image(block) or _tool_content(block)
+        if content is not None:
+            message.blocks.append(content)
             return
         self._text(message, block_text(block))
         self._numbering.custom("content", {"messageId": message.id, "content": block})
@@ -214,3 +232,31 @@ def _image(block: Any) -> ImageContent | None:
     if isinstance(encoded, str):
         return ImageContent(url=f"data:{mime_type or ''};base64,{encoded}", mime_type=mime_type)
     return None
+
+
+def _tool_content(block: Any) -> ToolUseContent | ToolResultContent | None:
+    """Read a call or its result inside a message: blocks of model providers, not of ACP."""
+    if not isinstance(block, dict):
+        return None
+    kind = block.get("type")
+    call_id = text_of(block, ("toolCallId", "tool_use_id", "id"))
+    if kind == "tool_use" and call_id is not None:
+        name = text_of(block, ("name",)) or ""
+        return ToolUseContent(tool_call_id=call_id, name=name, input=block.get("input"))
+    if kind == "tool_result" and call_id is not None:
+        content = block.get("content")
+        parts = [content] if isinstance(content, str) else map(block_text, objects(content))
+        is_error = True if True in (block.get("isError"), block.get("is_error")) else None
+        return ToolResultContent(tool_call_id=call_id, content="".join(parts), is_error=is_error)
+    return None
+
+
+def _is_redacted(meta: Any, block: Any) -> bool:
+    """Return whether a provider withheld a thought, or parts of it."""
+    own = block.get("_meta") if isinstance(block, dict) else None
+    marks = [each.get("redacted") for each in (meta, own) if isinstance(each, dict)]
+    return True in marks or _is_encrypted(block)
+
+
+def _is_encrypted(block: Any) -> bool:
+    return isinstance(block, dict) and block.get("type") == "redacted_thinking"

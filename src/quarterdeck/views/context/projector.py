@@ -313,7 +313,7 @@ class ContextProjector:
 
     def _thought_chunk(self, event: Event) -> None:
         was_thinking = self._messages.is_thinking
-        self._messages.thought(event.payload)
+        self._messages.thought(event.payload, (event.extensions or _NOTHING).get("_meta"))
         if not was_thinking:
             self._lifecycle.update_status("the agent thinks")
 
@@ -373,7 +373,7 @@ class ContextProjector:
     def _permission_created(self, event: Event) -> None:
         tool_call = event.payload.get("toolCall")
         self._interrupt(tool_call.get("toolCallId") if isinstance(tool_call, dict) else None)
-        self._approvals.requested(event.payload)
+        self._approvals.requested(event.payload, event.extensions or _NOTHING)
         self._lifecycle.update_status("the agent asks for permission")
 
     def _permission_resolved(self, event: Event) -> None:

@@ -82,14 +82,14 @@ class ApprovalProjector:
     def pending(self) -> tuple[PendingApproval, ...]:
         return tuple(self._pending.values())
 
-    def requested(self, payload: dict[str, Any]) -> None:
+    def requested(self, payload: dict[str, Any], more: Mapping[str, Any]) -> None:
+        """Emit a request; `more` are the extensions of its event, with what the host derived."""
         tool_call = payload.get("toolCall")
         call = self._calls.request(tool_call if isinstance(tool_call, dict) else {})
         request_id = str(payload.get("requestId"))
         self._pending[request_id] = PendingApproval(
             request_id, call.id, call.as_call(), tuple(objects(payload.get("options")))
         )
-        expiry = self._expiry_ms
         self._numbering.emit(
             ApprovalRequestedEvent,
             request_id=request_id,
@@ -98,9 +98,18 @@ class ApprovalProjector:
             tool_input=call.input,
             description=description_of(call),
             risk_level=risk_of(call),
-            expires_at=None if expiry is None else iso_time(self._numbering.ts + expiry),
+            expires_at=self._expires_at(more),
             preview=self._preview(call),
         )
+
+    def _expires_at(self, more: Mapping[str, Any]) -> str | None:
+        """Return when a request is rejected: as it was stored with it, else by our own setting."""
+        ours = more.get("quarterdeck")
+        derived = ours.get("request") if isinstance(ours, dict) else None
+        stored = derived.get("expiresAt") if isinstance(derived, dict) else None
+        if isinstance(stored, str):
+            return stored
+        return None if self._expiry_ms is None else iso_time(self._numbering.ts + self._expiry_ms)
 
     def _preview(self, call: NamedToolCall) -> ApprovalPreview:
         changes = changes_of(call, self._project)
@@ -162,7 +171,7 @@ def _difference(differences: object) -> str:
     """Describe the first difference between what was shown and what was done."""
     first = next(iter(objects(differences)), {})
     shown, done = (", ".join(map(str, first.get(key) or ["nothing"])) for key in ("shown", "done"))
-    return f"The agent did something else than what was approved. Shown: {shown}. Done: {done}."
+    return f"The agent did something other than what was approved. Shown: {shown}. Done: {done}."
 
 
 def _kind(pending: PendingApproval | None, option_id: object) -> str | None:
@@ -171,12 +180,6 @@ def _kind(pending: PendingApproval | None, option_id: object) -> str | None:
             kind = option.get("kind")
             return kind if isinstance(kind, str) else None
     return None
-
-
-def resolution(by: ResolvedBy, reason: str | None = None) -> dict[str, Any]:
-    """Return the `_meta` of an outcome that records who decided and why; the log keeps it."""
-    facts = {"resolvedBy": by} if reason is None else {"resolvedBy": by, "reason": reason}
-    return {"quarterdeck": facts}
 
 
 def _answered(outcome: dict[str, Any]) -> tuple[ResolvedBy, str | None]:

@@ -304,6 +304,7 @@ class CallEffects:
             sub_agent_id=call.id,
             parent_tool_call_id=call.id,
             result=result,
+            token_usage=call.reported_usage,
         )
 
     def _derives(self, what: str) -> bool:

@@ -55,7 +55,7 @@ class Resources:
 
     def turn_usage(self, usage: Any, meta: Any) -> None:
         """Add the usage of one turn; some agents report it only in the `_meta` of the response."""
-        delta = _usage(usage) or _usage(_quota(meta))
+        delta = token_usage(usage) or token_usage(_quota(meta))
         if delta is None:
             return
         self.tokens = _sum(self.tokens, delta)
@@ -81,13 +81,18 @@ class Resources:
 _COUNTS: Final[dict[str, tuple[str, ...]]] = {
     "input_tokens": ("inputTokens", "input_tokens"),
     "output_tokens": ("outputTokens", "output_tokens"),
-    "cache_read_tokens": ("cachedReadTokens", "cachedInputTokens", "cached_tokens"),
-    "cache_write_tokens": ("cachedWriteTokens", "cacheWriteInputTokens"),
+    "cache_read_tokens": (
+        "cachedReadTokens", "cachedInputTokens", "cached_tokens", "cache_read_input_tokens",
+    ),
+    "cache_write_tokens": (
+        "cachedWriteTokens", "cacheWriteInputTokens", "cache_creation_input_tokens",
+    ),
     "thought_tokens": ("thoughtTokens", "reasoningOutputTokens", "thought_tokens"),
-}
+}  # fmt: skip
 
 
-def _usage(usage: Any) -> TokenUsage | None:
+def token_usage(usage: Any) -> TokenUsage | None:
+    """Read counts of tokens in the spellings of agents and of their providers."""
     if not isinstance(usage, dict):
         return None
     counts = {
@@ -98,6 +103,20 @@ def _usage(usage: Any) -> TokenUsage | None:
     if given is None and made is None:
         return None
     return TokenUsage(input_tokens=given or 0, output_tokens=made or 0, **counts)
+
+
+def usage_of_call(raw_output: Any, meta: Any) -> TokenUsage | None:
+    """Return the tokens that a call itself reports: in its output, or in a vendor's response.
+
+    Claude puts the result of a finished sub-agent into `_meta.claudeCode.toolResponse`.
+    """
+    vendors = meta.values() if isinstance(meta, dict) else ()
+    responses = [each.get("toolResponse") for each in vendors if isinstance(each, dict)]
+    for source in (raw_output, meta, *responses):
+        found = token_usage(source.get("usage")) if isinstance(source, dict) else None
+        if found is not None:
+            return found
+    return None
 
 
 def _quota(meta: Any) -> Any:

@@ -11,7 +11,14 @@ from typing import Any, Final, TypeAlias
 from msgspec import Struct
 
 from quarterdeck.views.packets.detection import is_todo_write_tool, packet_type
-from quarterdeck.views.packets.tools import as_code, as_object, as_text, todos_of
+from quarterdeck.views.packets.tools import (
+    as_code,
+    as_count,
+    as_number,
+    as_object,
+    as_text,
+    todos_of,
+)
 from quarterdeck.views.packets.types import Json, Packet
 
 INTERNAL_ERROR: Final = -32603
@@ -97,11 +104,12 @@ class SessionUpdates:
         return [update]
 
     def _usage(self, packet: Packet) -> list[Json]:
-        used, cost = packet.get("used_tokens"), packet.get("cost")
-        if self._context_size is None or not isinstance(used, int):
+        used = as_count(packet.get("used_tokens", packet.get("usedTokens")))
+        cost = as_number(packet.get("cost"))
+        if self._context_size is None or used is None:
             return []
         update = {"sessionUpdate": "usage_update", "used": used, "size": self._context_size}
-        if isinstance(cost, int | float):
+        if cost is not None:
             return [{**update, "cost": {"amount": cost, "currency": "USD"}}]
         return [update]
 

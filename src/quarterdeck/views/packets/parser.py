@@ -27,6 +27,7 @@ from quarterdeck.views.packets.detection import (
 )
 from quarterdeck.views.packets.parsed_packets import ParsedPacket, ToolProgress, ToolStart
 from quarterdeck.views.packets.tools import (
+    as_count,
     as_object,
     as_text,
     display_title,
@@ -334,9 +335,8 @@ def _connect_app(
 
 
 def _usage(packet: _Packet) -> parsed_packets.ContextUsage:
-    used = _first(packet, "used_tokens", "usedTokens")
-    is_number = isinstance(used, int) and not isinstance(used, bool)
-    return parsed_packets.ContextUsage(used_tokens=used if is_number else 0)
+    used = as_count(_first(packet, "used_tokens", "usedTokens"))
+    return parsed_packets.ContextUsage(used_tokens=used or 0)
 
 
 def _compaction(packet: _Packet) -> parsed_packets.Compaction:

@@ -1,7 +1,8 @@
 """Events to packets, one by one; `PacketProjector` and `PacketRows` are the two ways to use it.
 
     event                          packets
-    agent-message-chunk            agent_message_chunk, or artifact_created
+    agent-message-chunk            agent_message_chunk; then artifact_created. A link that only
+                                   stands for the artifact has no chunk of its own
     agent-thought-chunk            agent_thought_chunk
     user-message-chunk             user_message_chunk: not part of the stream, only rows use it
     tool-call, tool-call-update    tool_call_start if it is new, tool_call_progress if it is not
@@ -23,7 +24,6 @@ A packet of a tool call carries everything known of the call, not only what chan
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import isfinite
 from typing import Any, Final, Literal, Protocol, TypeAlias, assert_never
 
 from quarterdeck.protocol import (
@@ -65,7 +65,7 @@ from quarterdeck.protocol.shown_events import terminal_payloads, with_terminals
 from quarterdeck.protocol.tool_calls import is_closed_by_host
 from quarterdeck.views.packets import builders
 from quarterdeck.views.packets.tool_calls import PacketToolCall, PacketToolCalls
-from quarterdeck.views.packets.tools import as_code, as_object, as_text, text_of
+from quarterdeck.views.packets.tools import as_code, as_number, as_object, as_text, text_of
 from quarterdeck.views.packets.types import Json, Packet
 
 _CHILD_KEYS: Final = ("subagentSessionId", "childSessionId", "sessionId", "subagentId")
@@ -281,13 +281,17 @@ class Projection:
         message_id = payload.get("messageId")
         if isinstance(message_id, str):
             meta = {"messageId": message_id, **(meta or {})}
-        if meta is not None and (artifact := _artifact(meta)) is not None:
-            return [artifact]
+        is_agents = event.type != "user-message-chunk"
+        artifact = _artifact(meta) if meta is not None and is_agents else None
+        if artifact is not None and meta is not None:
+            # Not in both packets: a reader that converts them back would announce it twice.
+            meta = {key: value for key, value in meta.items() if key != "artifact"} or None
         block = builders.whole_block(payload.get("content"))
-        if block is None:
-            return []
+        created = [] if artifact is None else [artifact]
+        if block is None or (created and _is_link_to(artifact, block)):
+            return created
         name = event.type.replace("-", "_")
-        return [{"_meta": meta, "content": block, "sessionUpdate": name, "type": name}]
+        return [{"_meta": meta, "content": block, "sessionUpdate": name, "type": name}, *created]
 
     def _message(self, event: Event, payload: Json) -> list[Packet]:
         """Show a replaced message as a new one: packets cannot replace a message."""
@@ -383,10 +387,10 @@ class Projection:
         )
 
     def _usage(self, event: Event, payload: Json) -> list[Packet]:
-        used, cost = _number(payload.get("used")), payload.get("cost")
+        used, cost = as_number(payload.get("used")), payload.get("cost")
         if used is None:
             return []
-        amount = _number(cost.get("amount")) if isinstance(cost, dict) else None
+        amount = as_number(cost.get("amount")) if isinstance(cost, dict) else None
         return [builders.context_usage(int(used), amount, builders.iso_time(event.ts))]
 
     def _finished(self, event: Event, payload: Json) -> list[Packet]:
@@ -503,12 +507,6 @@ def _is_update(event: Event) -> bool:
     return event.type == "tool-call-update"
 
 
-def _number(value: object) -> float | None:
-    if isinstance(value, float):
-        return value if isfinite(value) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
 def _artifact(meta: Json) -> Packet | None:
     """Return the packet of the artifact in `_meta.artifact`, if it is complete."""
     artifact = meta.get("artifact")
@@ -521,6 +519,14 @@ def _artifact(meta: Json) -> Packet | None:
         url = artifact["preview_url"]
         kept["preview_url"] = url if isinstance(url, str) else None
     return builders.artifact_created(kept)
+
+
+def _is_link_to(artifact: Packet | None, block: Json) -> bool:
+    """Return whether a block is nothing but the link to an artifact, or has no text at all."""
+    if block.get("type") == "text":
+        return not block["text"]
+    path = as_object(as_object(artifact).get("artifact")).get("path")
+    return block.get("type") == "resource_link" and block.get("uri") == path
 
 
 def _declared_name(extensions: Mapping[str, Any], meta: Mapping[str, Any]) -> str:

@@ -184,11 +184,18 @@ class PacketProjector:
     The history of a session that is loaded has whole messages (`user_message`, `agent_message`,
     `agent_thought`) and only final states of calls, as in `PacketRows`.
 
+    The documented stream has no prompts: the page that sends one shows it itself. A page that
+    joins later, or next to another one, passes `prompts=True` and gets a `user_message` for each
+    block of a prompt as well. Blocks of one prompt have the same `_meta.messageId`.
+
     Packets share nested values with the events and with each other: do not change them.
     """
 
-    def __init__(self, session: str | HasSessionId, *, style: Style = "plain") -> None:
+    def __init__(
+        self, session: str | HasSessionId, *, style: Style = "plain", prompts: bool = False
+    ) -> None:
         self._projection = Projection(session, style)
+        self._has_prompts = prompts
         self._history: Coalescer | None = None
 
     def feed(self, event: Event) -> list[Packet]:
@@ -198,7 +205,10 @@ class PacketProjector:
             return self._from_history(self._history, event, packets)
         if event.type == "session-reset" and event.session_id == self._projection.session_id:
             self._history = Coalescer()
-        return [] if event.type == "user-message-chunk" else packets
+        if packets and packets[0].get("type") == "user_message_chunk":
+            is_own = event.session_id == self._projection.session_id  # a call has a subagent's
+            return [_prompt(each) for each in packets] if self._has_prompts and is_own else []
+        return packets
 
     def _from_history(
         self, history: Coalescer, event: Event, packets: list[Packet]
@@ -208,3 +218,16 @@ class PacketProjector:
             rows += history.finish()
             self._history = None
         return [row.packet for row in rows if not isinstance(row, ClearRows)]
+
+
+def _prompt(chunk: Packet) -> Packet:
+    """Return a block of a prompt as a message of the user, in the shape of a row."""
+    block, meta = chunk["content"], chunk["_meta"]
+    is_text = block.get("type") == "text"
+    content = {"type": "text", "text": block["text"] if is_text else ""}
+    packet: Packet = {"type": "user_message", "content": content}
+    if not is_text:
+        packet["attachments"] = [block]
+    if "timestamp" in chunk:
+        packet["timestamp"] = chunk["timestamp"]
+    return packet if meta is None else {**packet, "_meta": meta}

@@ -10,12 +10,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any, Final, get_args
 
 from quarterdeck.views.packets.detection import diffs
 from quarterdeck.views.packets.parsed_packets import Todo
 from quarterdeck.views.packets.types import Priority, TodoStatus
 
+_NUMBER: Final = re.compile(
+    r"[+-]?(\d{1,400}(\.\d{0,400})?|\.\d{1,400})([eE][+-]?\d{1,3})?", re.ASCII
+)
 KINDS: Final[Mapping[str, str]] = {
     "glob": "search",
     "grep": "search",
@@ -181,6 +185,26 @@ def as_text(value: object) -> str:
 def as_code(value: object) -> str:
     """Return the code of an error, which is a text or a number."""
     return str(value) if isinstance(value, str | int) else ""
+
+
+def as_number(value: object) -> float | None:
+    """Return a finite number, also one that is written as text; None if it is neither."""
+    if isinstance(value, str):
+        try:
+            value = float(value) if _NUMBER.fullmatch(value.strip()) else None
+        except ValueError:
+            return None
+        if value is not None and isfinite(value) and value.is_integer():
+            value = int(value)
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def as_count(value: object) -> int | None:
+    """Return a whole number; what is behind its point is cut off."""
+    number = as_number(value)
+    return None if number is None else int(number)
 
 
 def todo_status(value: object) -> TodoStatus:

@@ -324,11 +324,13 @@ class StoredText(TypedDict):
 
 
 class UserMessagePacket(TypedDict):
-    """Stored only: a prompt."""
+    """A prompt: stored, in the history of a loaded session, and in a stream with prompts."""
 
     type: Literal["user_message"]
     content: StoredText
     attachments: NotRequired[list[Json]]
+    timestamp: NotRequired[str]
+    _meta: NotRequired[Json]
 
 
 class AgentMessagePacket(TypedDict):
