@@ -258,7 +258,12 @@ class ToolCallRepair:
 
     def open_calls(self, but: str | None = None) -> tuple[ToolCallFacts, ...]:
         """Return the calls of this turn that have not ended, all but one."""
-        known = [call.known for call_id, call in self._calls.items() if call_id != but]
+        # Calls that have ended are most of them, and are not folded for this.
+        known = [
+            call.known
+            for call_id, call in self._calls.items()
+            if not call.is_final and call_id != but
+        ]
         return tuple(facts for facts in known if is_open(facts, self._turn))
 
     def close_open(self, reason: str) -> Sequence[Normalized]:

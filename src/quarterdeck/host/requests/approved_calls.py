@@ -92,10 +92,11 @@ class ApprovedCalls:
         """Start over: the session was reset."""
         self._calls.clear()
 
+    def __len__(self) -> int:
+        return len(self._calls)
+
     def mismatch(self, payload: Mapping[str, Any]) -> Mismatch | None:
         """Compare an announcement or update with what was allowed."""
-        if not self._calls:
-            return None
         call_id = payload.get("toolCallId")
         call = self._calls.get(call_id) if isinstance(call_id, str) else None
         if call is None:

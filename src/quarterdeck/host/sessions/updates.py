@@ -22,7 +22,7 @@ from typing import Any
 
 from quarterdeck.host.agent_process import AgentProcess
 from quarterdeck.host.log.emitter import Emitter
-from quarterdeck.host.log.repair import TOOL_CALL_TYPES
+from quarterdeck.host.log.repair import LARGE_BYTES, TOOL_CALL_TYPES
 from quarterdeck.host.requests.mismatches import report_mismatch
 from quarterdeck.host.sessions.registry import SessionRegistry
 from quarterdeck.host.sessions.session import LIVE, HostSession
@@ -136,7 +136,8 @@ class UpdateRecorder:
         """Queue an update for the log, with the events that repair it."""
         if normalized.type in TOOL_CALL_TYPES:
             self._record_call(session, normalized)
-            self.check_approved(session, normalized.payload)
+            if session.approved_calls:
+                self.check_approved(session, normalized.payload)
             return
         if normalized.type in SETTING_TYPES:
             for event in session.settings.repaired(normalized):
@@ -149,9 +150,13 @@ class UpdateRecorder:
             self._emitter.journal.write_record(session.meta())
 
     def _record_call(self, session: HostSession, normalized: Normalized) -> None:
-        calls, enqueue = session.tool_calls, self._emitter.enqueue
-        size = max([enqueue(session, event) for event in calls.repaired(normalized)])
-        calls.measure(normalized.payload.get("toolCallId"), size)
+        calls, enqueue, largest = session.tool_calls, self._emitter.enqueue, 0
+        for event in calls.repaired(normalized):
+            size = enqueue(session, event)
+            if size > largest:
+                largest = size
+        if largest >= LARGE_BYTES:
+            calls.measure(normalized.payload.get("toolCallId"), largest)
 
     def check_approved(self, session: HostSession, payload: dict[str, Any]) -> None:
         """Report a call that is not what was shown when it was allowed."""
