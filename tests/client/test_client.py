@@ -160,8 +160,10 @@ async def test_a_second_client_sees_everything_that_is_there_and_what_is_pending
 async def test_a_client_knows_all_even_if_the_host_stream_has_forgotten(tmp_path: Path) -> None:
     async with running() as host, reachable(host) as connect:
         async with connect() as first:
-            session = await opened(first, tmp_path, {"stderr": "line", "times": 1500})
+            session = await opened(first, tmp_path, {"say": "hi"})
             await session.prompt("x")
+            for number in range(1500):
+                host.diagnose("info", "test/line", f"line {number}")
             enough, late = anyio.Event(), Seen()
 
             def count(event: Event) -> None:

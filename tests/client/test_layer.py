@@ -12,6 +12,7 @@ ALLOWED = (
     "quarterdeck.protocol",
     "quarterdeck.errors",
     "quarterdeck.jsontext",
+    "quarterdeck.http.unix_sockets",  # who listens at a socket, before anything is sent
 )
 
 

@@ -45,9 +45,10 @@ class EventParser:
         Raises:
             ConnectionClosed: if an event is longer than the limit.
         """
+        is_half_ended = bool(self._parts) and self._parts[-1].endswith(b"\r")
         self._size += len(received)
         self._parts.append(received)
-        if b"\n" in received or b"\r" in received:
+        if is_half_ended or b"\n" in received or b"\r" in received:
             lines = b"".join(self._parts).splitlines(keepends=True)
             # A CR at the end may be half of a line end.
             self._parts = [lines.pop()] if not lines[-1].endswith(b"\n") else []

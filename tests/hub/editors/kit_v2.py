@@ -53,16 +53,23 @@ class EditorV2(FakeEditor):
 
     async def turn(self, session_id: str, text: str = "go") -> Json:
         """Send a prompt, and wait until the agent is idle."""
-        count = len(self.ends())
+        count = len(self.ends(session_id))
         answer = await self.prompt(session_id, text)
-        await self.until(lambda: len(self.ends()) > count)
+        await self.until(lambda: len(self.ends(session_id)) > count)
         return answer
 
     def states(self) -> list[str]:
         return [each["state"] for each in self.of("state_update")]
 
-    def ends(self) -> list[Json]:
-        return [each for each in self.of("state_update") if "stopReason" in each]
+    def ends(self, session_id: str | None = None) -> list[Json]:
+        """Return the ends of turns: of a session, or of all and their sub-agents."""
+        return [
+            each
+            for named, each, _ in self.received
+            if session_id in (None, named)
+            and each["sessionUpdate"] == "state_update"
+            and "stopReason" in each
+        ]
 
     def of(self, name: str) -> list[Json]:
         return [each for each in self.updates if each["sessionUpdate"] == name]

@@ -11,7 +11,7 @@ from quarterdeck.cli.arguments import Parser, add_home, add_json
 def parser() -> Parser:
     parser = Parser(
         "fork",
-        "Create a session that continues another one. Both keep their history and go on apart.",
+        "Create a session that continues another one. Both keep their history.",
         (("quarterdeck fork 1f3a9c", "prints the id of the new session"),),
         "The agent must offer it.",
     )

@@ -158,7 +158,7 @@ def _sessions(api: _Optional, log: LogHealth) -> list[Endpoint]:
             "prompt",
             "POST /api/sessions/{id}/fork",
             unless_log_fails(log, api.fork),
-            "Create a session that continues this one; both go on by themselves",
+            "Create a session that continues this one; the two are independent",
             body=EmptyBody,
             answer=SessionOverview,
             status=201,
