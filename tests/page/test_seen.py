@@ -323,3 +323,22 @@ def test_the_composer_gives_way_and_keeps_what_was_written(
     )
     expect(page.locator(".approval .command")).to_be_in_viewport(ratio=1)
     expect(prompt).to_have_value("And then\nthe rest\nof it")
+
+
+def test_a_diff_that_was_announced_before_the_request_is_on_the_card(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    call = {"toolCallId": "ask", "status": "pending", **KINDS["diff"]}
+    announced_before = {"update": {"sessionUpdate": "tool_call", **call}}
+    params = {"toolCall": {"toolCallId": "ask"}, "options": OPTIONS}
+    request = {"request": "session/request_permission", "params": params}
+    steps = (announced_before, request, {"stall": True})
+    hub = start_hub(late=playing(*steps, sessions={"id": "late"}))
+    page = open_device(hub, place="/")
+    hub.prompt(hub.session("late", folder), "go")
+    _until_pending(hub, 1)
+    page.goto(f"{hub.url}/#/s/late")
+    expect(page.locator(".approval tr").filter(has_text="y = 3")).to_have_count(1)
+    expect(page.get_by_role("button", name="allow once")).to_have_attribute(
+        "aria-disabled", "false"
+    )

@@ -12,7 +12,7 @@ import type { Action, AgentRequest, Elicitation, PermissionRequest } from './typ
 type DerivedRequest = Pick<
   api.PermissionCard,
   'digest' | 'call' | 'options' | 'isAmbiguous' | 'cwd' | 'agent' | 'expiresAt' | 'askedBecause'
-> & { requestedAt: string }
+> & { requestedAt: string; knownBefore?: Partial<PermissionUpdatedPayload['toolCall']> }
 
 export class PendingRequests {
   readonly permissions: ReadonlySignal<readonly PermissionRequest[]>
@@ -81,7 +81,7 @@ function permissionOf(
   derived: DerivedRequest | null,
 ): PermissionRequest | null {
   if (derived === null) return null
-  const { requestedAt, agent, expiresAt, askedBecause, ...facts } = derived
+  const { requestedAt, agent, expiresAt, askedBecause, knownBefore, ...facts } = derived
   return {
     ...facts,
     kind: 'permission',
@@ -91,7 +91,7 @@ function permissionOf(
     agentId: payload.agentId ?? null,
     agent: agent ?? null,
     title: null,
-    toolCall: payload.toolCall,
+    toolCall: { ...payload.toolCall, ...knownBefore },
     requestedAt,
     expiresAt: expiresAt ?? null,
     askedBecause: askedBecause ?? null,

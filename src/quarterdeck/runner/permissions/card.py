@@ -101,7 +101,7 @@ class PermissionCard(Struct, frozen=True, kw_only=True, rename="camel"):
     title: str | UnsetType | None = UNSET
     """The session's, as the list of sessions has it."""
     tool_call: Any
-    """As the agent sent it."""
+    """As the agent sent it, with what it sent of the call before and did not repeat."""
     call: CallView
     options: tuple[OptionView, ...]
     is_ambiguous: bool
@@ -126,10 +126,11 @@ def digest_of(session_id: str, request_id: str, tool_call: Any, options: Any) ->
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def derived_from(card: PermissionCard) -> dict[str, Any]:
-    """Return `extensions.quarterdeck.request`: what was derived, without a copy of the tool call.
+def derived_from(card: PermissionCard, given: Any) -> dict[str, Any]:
+    """Return `extensions.quarterdeck.request`: what was derived, without the call as it was given.
 
-    With the event's payload it is the whole card, so no surface has to fetch it.
+    With the event's payload it is the whole card, so no surface has to fetch it. `knownBefore` has
+    the fields of the call that the agent sent before its request and did not repeat in it.
     """
     derived: dict[str, Any] = {
         "digest": card.digest,
@@ -145,6 +146,10 @@ def derived_from(card: PermissionCard) -> dict[str, Any]:
         derived["expiresAt"] = card.expires_at
     if card.asked_because is not UNSET:
         derived["askedBecause"] = card.asked_because
+    if isinstance(given, Mapping) and isinstance(card.tool_call, Mapping):
+        before = {name: each for name, each in card.tool_call.items() if given.get(name) != each}
+        if before:
+            derived["knownBefore"] = before
     return derived
 
 

@@ -159,13 +159,13 @@ class PermissionInbox:
         decided = self._by_policy(inspected)
         if isinstance(decided, str):
             asked = inspected.asked(decided)
-            return Ask(hook_data=asked, derived=derived_from(asked.card))
+            return Ask(hook_data=asked, derived=derived_from(asked.card, request.tool_call))
         outcome = sent_outcome(inspected.outcome(decided.option_id), decided.by)
         return Decided(
             outcome=outcome,
             by=_decided_now(decided.by, inspected.card.digest),
             hook_data=inspected,
-            derived=derived_from(inspected.card),
+            derived=derived_from(inspected.card, request.tool_call),
         )
 
     def _unreadable(self, request: PermissionRequest, error: Exception) -> Decided:
