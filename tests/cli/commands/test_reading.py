@@ -35,6 +35,7 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Console:
         "edits": STEPS,
         "asks": [ASK],
         "waits": [{"say": "one"}, {"stall": True}],
+        "ends": STEPS,
     }
     toml = "".join(agent_toml(name, *steps) for name, steps in agents.items())
     return Console(tmp_path_factory.mktemp("console"), toml)
@@ -280,7 +281,8 @@ def test_a_command_that_needs_a_hub_names_the_command_that_starts_one(
 
 
 def test_the_agent_of_a_session_is_ended(console: Console, hub: RunningHub) -> None:
-    session = json.loads(console.run("sessions", "--json").stdout)["sessions"][0]["sessionId"]
+    assert console.run("run", "ends", "go").returncode == 0
+    session = "ends-1-session"  # of an agent that no other test needs
     done = console.run("sessions", "--end-agent", session)
     assert (done.returncode, done.stdout) == (0, "")
     assert "queued prompts run with a new process" in done.stderr
