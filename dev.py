@@ -7,7 +7,8 @@ python3 dev.py check    format, lint, layers, sizes and types, the page's too; c
 python3 dev.py fix      apply safe lint fixes and format
 python3 dev.py bench    run the benchmarks (arguments name them)
 python3 dev.py fuzz     run a fuzzer for long: fuzz policy --lines 100000
-python3 dev.py ci       what the build server runs: check, test, wheel
+python3 dev.py agents-table  try what installed agents can do and write the docs' table (--help)
+python3 dev.py ci       what the build server runs: check, test
 python3 dev.py coverage run the tests and list what they do not reach; takes twice as long
 python3 dev.py setup    only install what the others need; they also do it by themselves
 python3 dev.py clean    remove everything that setup and the tools made
@@ -27,7 +28,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -60,10 +60,11 @@ OLDEST_NODE = 18
 
 # Builds the page of the hub from web/, if it has changed.
 PAGE_COMMAND = ("python", "tools/web.py")
-# Install Chromium for the page's tests, and shells for the policy's, where they are missing and may
-# be installed.
+# Install Chromium for the page's tests, shells for the policy's, servers for the relay's and the
+# hub's, where they are missing and may be installed.
 BROWSER_COMMAND = (sys.executable, "tools/browser.py")
 SHELLS_COMMAND = (sys.executable, "-m", "tools.shells")
+SERVERS_COMMAND = (sys.executable, "-m", "tools.servers")
 # Each fuzzer by its name: what runs it.
 FUZZERS = {"policy": ("python", "-m", "tests.policy.fuzz")}
 PAGE_FOLDERS = (ROOT / "web/node_modules", ROOT / "src/quarterdeck/hub/page/built")
@@ -81,9 +82,6 @@ CHECKS = {
     "page": (*PAGE_COMMAND, "check"),
 }
 CACHES = (".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".import_linter_cache")
-
-# Run with the Python that the wheel was installed into.
-HAS_PAGE = "from quarterdeck.hub.page.files import page_files; assert '/index.html' in page_files()"
 
 FAILED, MISUSED, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 # How long a program may take to end after Ctrl-C before we end it.
@@ -380,6 +378,11 @@ def fuzz(*arguments: str) -> None:
     run((*FUZZERS[arguments[0]], *arguments[1:]), "see above")
 
 
+def agents_table(*arguments: str) -> None:
+    setup()
+    run(("python", "-m", "tests.real_agents.abilities", *arguments), "see above")
+
+
 def fix() -> None:
     setup()
     status = status_of(("ruff", "check", "--fix", "."))
@@ -418,14 +421,16 @@ def ci() -> None:
         installing = {
             "browser": pool.submit(status_of, BROWSER_COMMAND),
             "shells": pool.submit(status_of, SHELLS_COMMAND),
+            "servers": pool.submit(status_of, SERVERS_COMMAND),
         }
         setup()
         failed = [name for name, status in installing.items() if status.result()]
     # Tests wait for processes half of their time; mypy is the one that waits for nothing.
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
-        others = {"check": pool.submit(checks_pass), "wheel": pool.submit(wheel_works)}
+        checked = pool.submit(checks_pass)
         tests_passed, closing_line = run_tests()
-        failed += [name for name, passed in others.items() if not passed.result()]
+        if not checked.result():
+            failed.append("check")
     if not tests_passed:
         failed.append("test")
     if failed:
@@ -456,29 +461,6 @@ def run_tests(variables: Mapping[str, str] = {}) -> tuple[bool, str]:
         return process.wait() == 0, closing_line
 
 
-def wheel_works() -> bool:
-    """Build the wheel and ask the command that a user would get from it for its version."""
-    shutil.rmtree(BUILD, ignore_errors=True)
-    pip = ("python", "-m", "pip", "-qq")
-    building = (*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(BUILD), ".")
-    if status_of(building):
-        say("the wheel cannot be built; see above")
-        return False
-    (wheel,) = BUILD.glob("quarterdeck-*.whl")
-    with tempfile.TemporaryDirectory(prefix="quarterdeck-") as folder:
-        python, command = (f"{folder}/bin/{name}" for name in ("python", "quarterdeck"))
-        for step in (
-            (sys.executable, "-m", "venv", "--without-pip", folder),
-            (*pip, "--python", python, "install", str(wheel)),
-            (command, "--version"),
-            (python, "-c", HAS_PAGE),
-        ):
-            if status_of(step):
-                say(f"the wheel does not work: {shlex.join(step)} failed; see above")
-                return False
-    return True
-
-
 def clean() -> None:
     with only_one():
         for folder in (VENV, PEERS, BUILD, *PAGE_FOLDERS, *(ROOT / name for name in CACHES)):
@@ -499,7 +481,13 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-WITH_ARGUMENTS = {"demo": demo, "test": test, "bench": bench, "fuzz": fuzz}
+WITH_ARGUMENTS = {
+    "demo": demo,
+    "test": test,
+    "bench": bench,
+    "fuzz": fuzz,
+    "agents-table": agents_table,
+}
 WITHOUT_ARGUMENTS = {
     "check": check,
     "fix": fix,

@@ -32,7 +32,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 from traffic import SESSION, updates, write_traffic
 
-from quarterdeck.agents.catalogue import AgentSettings
+from quarterdeck.agents import AgentSettings
 from quarterdeck.hub import Hub, HubOptions, serving
 from quarterdeck.protocol import encode_event, make_session_event, normalize_session_update
 from quarterdeck.runner import Runner

@@ -19,7 +19,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
+from adopt_table import adopt
 from agent_table import agent
+from database_table import database
 from harness import (
     HERE,
     OURS,
@@ -36,7 +38,9 @@ from harness import (
     table,
 )
 from hub_table import hub
+from link_table import link
 from page_table import page
+from relay_table import relay
 from traffic import KINDS, write_traffic
 from views_table import views
 
@@ -222,6 +226,10 @@ BENCHMARKS: dict[str, Callable[[int], Table]] = {
     "views": views,
     "agent": agent,
     "hub": hub,
+    "link": link,
+    "relay": relay,
+    "database": database,
+    "adopt": adopt,
     "startup": startup,
     "page": page,
 }

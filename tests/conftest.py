@@ -2,13 +2,15 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.postgres_server import Cluster, shared_cluster
 from tests.taping import sitecustomize, tapes
+from tools.servers import server
 
 # Wall-clock limits say more about the machine's neighbours than about the code.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -46,7 +48,47 @@ def _schema_checked(taping: tapes.Tapes) -> Iterator[None]:
     taping.check()
 
 
+@pytest.fixture(scope="session")
+def postgres_cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
+    """Return the PostgreSQL of this run; it ends with the run."""
+    if server("postgres") is None:
+        pytest.skip("PostgreSQL is not installed; python3 -m tools.servers installs it")
+    folder = tmp_path_factory.getbasetemp()
+    return shared_cluster(folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder)
+
+
+@pytest.fixture(scope="session")
+def postgres_database(postgres_cluster: Cluster) -> str:
+    """Create the database of this worker; return its name."""
+    name = f"test_{os.getpid()}"
+    postgres_cluster.run(f"CREATE DATABASE {name}")
+    return name
+
+
+@pytest.fixture
+def postgres_url(postgres_cluster: Cluster, postgres_database: str) -> str:
+    """Return the URL of a database without tables; a worker has one, since they cost a second."""
+    postgres_cluster.run("DROP SCHEMA IF EXISTS quarterdeck CASCADE", database=postgres_database)
+    return postgres_cluster.url(postgres_database)
+
+
+OPT_IN = ("real_agents", "container", "proof")
+"""Folders whose tests need what `dev.py setup` does not install; each has a marker of its name."""
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out agents that must be installed first, unless their marker was asked for."""
-    is_asked_for = "real_agents" in str(config.getoption("markexpr"))
-    return True if collection_path.name == "real_agents" and not is_asked_for else None
+    """Leave out what must be installed first, unless its marker was asked for."""
+    name = collection_path.name
+    return True if name in OPT_IN and name not in str(config.getoption("markexpr")) else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fail what would be skipped on the build server, which has everything that tests need."""
+    report = yield
+    if report.skipped and os.environ.get("CI"):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} must not be skipped on CI: {report.longrepr}"
+    return report

@@ -108,6 +108,11 @@ CLASS_NAMES: dict[tuple[str, str], str] = {
     ("CreateElicitationResponse", "accept"): "AcceptElicitationResponse",
     ("CreateElicitationResponse", "cancel"): "CancelElicitationResponse",
     ("CreateElicitationResponse", "decline"): "DeclineElicitationResponse",
+    ("DiffChange", "add"): "DiffAdd",
+    ("DiffChange", "copy"): "DiffCopy",
+    ("DiffChange", "delete"): "DiffDelete",
+    ("DiffChange", "modify"): "DiffModify",
+    ("DiffChange", "move"): "DiffMove",
     ("ElicitationPropertySchema", "array"): "ElicitationMultiSelectPropertySchema",
     ("ElicitationPropertySchema", "boolean"): "ElicitationBooleanPropertySchema",
     ("ElicitationPropertySchema", "integer"): "ElicitationIntegerPropertySchema",
@@ -128,10 +133,12 @@ CLASS_NAMES: dict[tuple[str, str], str] = {
     ("SessionUpdate", "plan"): "AgentPlanUpdate",
     ("SessionUpdate", "plan_removed"): "AgentPlanRemovedUpdate",
     ("SessionUpdate", "plan_update"): "AgentPlanContentUpdate",
+    ("SessionUpdate", "state_update"): "SessionStateUpdate",
     ("SessionUpdate", "tool_call"): "ToolCallStart",
     ("SessionUpdate", "tool_call_update"): "ToolCallProgress",
     ("SessionUpdate", "user_message_chunk"): "UserMessageChunk",
     ("SetSessionConfigOptionRequest", "boolean"): "SetSessionConfigOptionBooleanRequest",
+    ("SetSessionConfigOptionRequest", "id"): "SetSessionConfigOptionIdRequest",
     ("SetSessionConfigOptionRequest", "value_id"): "SetSessionConfigOptionSelectRequest",
     ("ToolCallContent", "content"): "ContentToolCallContent",
     ("ToolCallContent", "diff"): "FileEditToolCallContent",
@@ -142,10 +149,13 @@ CLASS_NAMES: dict[tuple[str, str], str] = {
 FALLBACK_FOR_ANY_TAG = frozenset({"SetSessionConfigOptionRequest"})
 
 
-def with_overlay(schema: Schema) -> Schema:
+def with_overlay(schema: Schema, version: int = 1) -> Schema:
     """Return `schema` plus what agents send although it is not, or no longer, in there."""
     extended = copy.deepcopy(schema)
     definitions = extended["$defs"]
+    if version > 1:
+        definitions["ErrorData"] = {}  # one of its variants is any value, not only any object
+        return extended
     definitions.update(copy.deepcopy(_DEFINITIONS))
     for name, properties in _PROPERTIES.items():
         if name in definitions:

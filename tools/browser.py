@@ -10,7 +10,10 @@ import sys
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 INSTALLING = (
     ("apt-get", "-qq", "update"),
-    ("apt-get", "-qq", "install", "-y", "--no-install-recommends", "chromium", "fonts-noto-core"),
+    (
+        *("apt-get", "-qq", "install", "-y", "--no-install-recommends"),
+        *("chromium", "fonts-noto-core", "libnss3-tools"),  # the last: what a browser trusts
+    ),
 )
 
 
@@ -33,7 +36,7 @@ def permission() -> tuple[str, ...] | None:
 
 
 def main() -> int:
-    if found() is not None:
+    if found() is not None and shutil.which("certutil") is not None:
         return 0
     prefix = permission()
     if prefix is None:

@@ -14,6 +14,7 @@ MODULE_LINES = 600
 FUNCTION_LINES = 40
 LARGER: dict[str, tuple[int, str]] = {
     "src/quarterdeck/acp/schema.py": (2000, "generated from ACP's JSON schema"),
+    "src/quarterdeck/acp/v2/schema.py": (2000, "generated from ACP's JSON schema"),
 }
 
 

@@ -4,7 +4,8 @@ python tools/gen_acp.py STABLE.json UNSTABLE.json                 print them
 python tools/gen_acp.py STABLE.json UNSTABLE.json --write [DIR]   put them in place, or into DIR
 
 The schema files are those of the npm package @agentclientprotocol/sdk, where they lie in schema/v1
-(`python3 dev.py setup` installs it into .peers); its package.json says which version they are.
+and schema/v2 (`python3 dev.py setup` installs it into .peers); its package.json says which version
+the package is, and the folder which version of ACP: v2 is written to the package `acp.v2`.
 No description of the schema is copied, only names and structure.
 """
 
@@ -29,17 +30,26 @@ from tools.acp_render import (
 )
 
 TARGET = Path(__file__).resolve().parents[1] / "src/quarterdeck/acp"
+FOLDERS = {"v1": 1, "v2": 2}
 
 
-def modules(stable: Schema, unstable: Schema, source: str) -> dict[str, str]:
+def modules(stable: Schema, unstable: Schema, source: str, version: int) -> dict[str, str]:
     """Return the text of each generated module by its file name."""
-    model = Model(with_overlay(unstable))
+    model = Model(with_overlay(unstable, version))
     return {
-        "schema.py": schema_module(model, source),
-        "unions.py": unions_module(model, source),
+        "schema.py": schema_module(model, source, version),
+        "unions.py": unions_module(model, source, version),
         "field_rules.py": rules_module(model, Model(stable), source),
-        "methods.py": methods_module(model, calls_of(model, stable), source),
+        "methods.py": methods_module(model, calls_of(model, stable), source, version),
     }
+
+
+def version_of(schema: Path) -> int:
+    """Return the version of ACP, by the folder that `schema` lies in."""
+    folder = schema.resolve().parent.name
+    if folder not in FOLDERS:
+        sys.exit(f"gen_acp: {schema} is in neither of {', '.join(FOLDERS)}")
+    return FOLDERS[folder]
 
 
 def package_of(schema: Path) -> str:
@@ -56,17 +66,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Generate quarterdeck.acp from ACP's schema.")
     parser.add_argument("stable", type=Path)
     parser.add_argument("unstable", type=Path)
-    parser.add_argument("--write", type=Path, metavar="DIR", nargs="?", const=TARGET)
+    parser.add_argument("--write", type=Path, metavar="DIR", nargs="?", const=Path())
     arguments = parser.parse_args()
     stable, unstable = (
         json.loads(path.read_text(encoding="utf-8"))
         for path in (arguments.stable, arguments.unstable)
     )
-    for name, text in modules(stable, unstable, package_of(arguments.unstable)).items():
-        if arguments.write is None:
+    version = version_of(arguments.unstable)
+    source = package_of(arguments.unstable)
+    target = arguments.write
+    if target == Path():
+        target = TARGET if version == 1 else TARGET / f"v{version}"
+    for name, text in modules(stable, unstable, source, version).items():
+        if target is None:
             print(f"# --- {name}\n{text}")
         else:
-            (arguments.write / name).write_text(text, encoding="utf-8")
+            (target / name).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

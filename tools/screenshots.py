@@ -7,18 +7,22 @@ but for the clock. Chromium has to be installed.
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
+from uuid import UUID
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from quarterdeck.testing.foreign import ClaudeProgram  # noqa: E402
 from tests.page.browsing import FLAGS, MISSING, chromium  # noqa: E402 - found by the path above
 from tests.page.hubs import HubProcess, playing  # noqa: E402
 
@@ -190,16 +194,28 @@ PROMPTS: Final = {
 }
 
 
+SERVERS: Final = {
+    "docs": {"command": "docs-mcp", "args": ["--root", "."]},
+    "search": {"url": "https://search.example/mcp"},
+    "issues": {"command": "issues-mcp", "projects": ["/"]},
+}
+
+
 @contextmanager
 def busy_hub(place: Path) -> Iterator[tuple[HubProcess, str]]:
     """Start a hub with running sessions; yield it and the id of the session that is shown."""
     home = place / "home"
     home.mkdir(mode=0o700)
+    os.environ |= {"CLAUDE_CONFIG_DIR": str(place / "claude"), "CODEX_HOME": str(place / "codex")}
+    (place / "mcp.json").write_text(json.dumps(SERVERS), encoding="utf-8")
     hub = HubProcess(home, AGENTS)
     hub.start()
     shown = ""
     try:
-        demo = hub.session("demo", _folder(place, "harbour"))
+        adopt(hub, place)
+        # The servers are names alone, and the demo agent would start them.
+        body = {"agent": "demo", "cwd": str(_folder(place, "harbour")), "mcp": {"configured": []}}
+        demo = hub.call("POST", "/api/sessions", body)["sessionId"]
         hub.prompt(demo, "What can you do?")
         for agent, (folder, text) in PROMPTS.items():
             shown = hub.session(agent, _folder(place, folder))
@@ -208,6 +224,26 @@ def busy_hub(place: Path) -> Iterator[tuple[HubProcess, str]]:
         yield hub, shown
     finally:
         hub.stop()
+
+
+ADOPTED: Final = str(UUID(int=1))
+ENDED: Final = str(UUID(int=2))
+
+
+def adopt(hub: HubProcess, place: Path) -> None:
+    """Have sessions that were started in Claude Code: an open one, a closed one, and others."""
+    titles = ("Rename the harbour's clock", "Speed up the ledger's import", "Sort the changelog")
+    for number, title in enumerate(titles, 1):
+        folder = _folder(place, "harbour" if number == 1 else "ledger")
+        claude = ClaudeProgram(place / "claude", cwd=str(folder), number=number)
+        claude.prompt(title)
+        claude.call("git log --oneline -3", "1f790f6 Begin")
+        claude.answer("Done: the three places that used the old name are changed, tests pass.")
+        if number == 1:
+            claude.run("busy")
+    hub.call("POST", "/api/adoption/claude", {"hook": True})
+    for session_id in (ADOPTED, ENDED):
+        hub.call("POST", f"/api/adoption/claude/sessions/{session_id}", {})
 
 
 def _folder(place: Path, name: str) -> Path:
@@ -256,21 +292,53 @@ def _places(page: Page, hub: HubProcess, shown: str) -> Iterator[str]:
     yield "tools"
     yield from _details(page, hub, shown)
     page.goto(f"{hub.url}/#/s/reporting-1")
-    page.get_by_text("Conversation compacted").click()
+    page.get_by_text("Context compacted").click()
     yield "notes"
-    for place in ("inbox", "agents", "new", "devices", "settings"):
+    yield from _elsewhere(page, hub)
+    yield from _servers(page, hub)
+    for place in ("inbox", "agents", "new", "devices", "machines", "settings"):
         page.goto(f"{hub.url}/#/{place}")
         page.get_by_role("heading", level=1).first.wait_for(state="attached")
         yield place
     page.goto(f"{hub.url}/#/devices")
     page.get_by_role("button", name="Pair a device").click()
     page.get_by_role("button", name="Show code").click()
-    page.get_by_role("img", name="QR code of the pairing link").wait_for()
+    # Only this computer reaches the hub, so there is no code to scan.
+    page.get_by_role("dialog").get_by_text("Single use").wait_for()
     yield "code"
     page.get_by_role("button", name="Close").click()
     page.keyboard.press("?")
     page.get_by_role("dialog", name="Keyboard shortcuts").wait_for()
     yield "keys"
+
+
+def _elsewhere(page: Page, hub: HubProcess) -> Iterator[str]:
+    """Show sessions that were started in another program."""
+    page.goto(f"{hub.url}/#/s/{ADOPTED}")
+    page.get_by_text("Open in Claude Code.").wait_for()
+    yield "adopted"
+    page.goto(f"{hub.url}/#/s/{ENDED}")
+    page.get_by_role("button", name="Continue here").wait_for()
+    yield "continue"
+    page.goto(f"{hub.url}/#/elsewhere")
+    page.get_by_text("on the hub's computer").first.click()
+    page.get_by_role("link", name="Open", exact=True).first.wait_for()
+    yield "elsewhere"
+
+
+def _servers(page: Page, hub: HubProcess) -> Iterator[str]:
+    """Show the MCP servers of a new session, and adding one."""
+    page.goto(f"{hub.url}/#/new")
+    page.get_by_text("MCP servers (").click()
+    page.get_by_text("docs-mcp").scroll_into_view_if_needed()
+    yield "mcp"
+    page.get_by_role("button", name="Add a server").click()
+    page.get_by_label("Name", exact=True).fill("web")
+    page.get_by_label("Command or URL").fill("npx -y web-mcp")
+    page.get_by_label("Environment").fill("WEB_TOKEN=abc")
+    page.get_by_role("button", name="Add", exact=True).click()
+    yield "mcp-add"
+    page.get_by_role("button", name="Close").click()
 
 
 def _details(page: Page, hub: HubProcess, shown: str) -> Iterator[str]:

@@ -9,8 +9,10 @@ QuarterdeckError
 ├── ProtocolError           a peer, a file or a stored log broke the rules
 │   ├── EventInvalid            data that is not an event
 │   ├── JsonInvalid             text that is not JSON
+│   ├── LinkBroken              a runner or a hub sent what the link between them does not allow
 │   ├── LogGap                  an event that does not continue the numbering of its session
-│   └── SchemaMismatch          JSON that does not match ACP's schema
+│   ├── SchemaMismatch          JSON that does not match ACP's schema
+│   └── SourceRewritten         a foreign session whose file is not what was read before
 ├── ConnectionFailed        a JSON-RPC call could not be completed
 │   ├── ConnectionClosed        the connection ended before the call was complete
 │   ├── CallTimedOut            no answer within the timeout
@@ -18,11 +20,13 @@ QuarterdeckError
 ├── RpcError                a JSON-RPC error, received or to be sent
 ├── StorageRefused          a log that cannot be opened; nothing was changed
 ├── StorageFailed           an open log that could not be written or read
-│   └── LogDamaged              events of one session that are not what was stored
+│   ├── LogDamaged              events of one session that are not what was stored
+│   └── LogFenced               records of some sessions that the log does not accept
 ├── StartRefused            a hub or a runner that cannot start with its settings, or with its files
 ├── DatabaseFailed          hub.db or runner.db could not be written or read
 ├── ConfinementUnavailable  a command must be confined, and this machine cannot do it
 ├── AgentNotFound           the command that starts an agent does not exist
+├── InstallFailed           an agent could not be installed, updated or removed
 ├── ModelFailed             a language model gave no answer
 ├── SettingsInvalid         unusable settings of the built-in agent
 ├── ToolFailed              a tool of the built-in agent failed
@@ -93,6 +97,10 @@ class JsonInvalid(ProtocolError):
         self.reason = reason
 
 
+class LinkBroken(ProtocolError):
+    """The other side of the link between a runner and a hub broke its rules; the link ends."""
+
+
 class LogGap(ProtocolError):
     """An event does not continue the numbering of its session; nothing of its batch was stored."""
 
@@ -110,6 +118,14 @@ class SchemaMismatch(ProtocolError):
         super().__init__(f"not a valid {expected}: {reason}")
         self.expected = expected
         self.reason = reason
+
+
+class SourceRewritten(ProtocolError):
+    """The file of a foreign session is not what was read before: it was cut or replaced."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} was truncated or replaced after it was read; reading it again")
+        self.path = path
 
 
 class ConnectionFailed(QuarterdeckError):
@@ -198,9 +214,28 @@ class LogDamaged(StorageFailed):
 
     def __init__(self, path: object, session_id: str, reason: str) -> None:
         """`reason` names the session and the events."""
-        remedy = "other sessions work; to save what is intact, stop the hub and run: " + REPAIR
+        remedy = (
+            "other sessions still work; to recover the intact data, run quarterdeck down, then "
+            + REPAIR
+        )
         super().__init__(path, reason, remedy, is_final=True)
         self.session_id = session_id
+
+
+class LogFenced(StorageFailed):
+    """A log does not accept records of some sessions; nothing of the batch was stored.
+
+    The records of other sessions can be appended again without them.
+
+    Attributes:
+        sessions: why, as a clause, by session.
+    """
+
+    def __init__(self, path: object, sessions: Mapping[str, str]) -> None:
+        named = ", ".join(f"{session_id}: {reason}" for session_id, reason in sessions.items())
+        remedy = "other sessions still work; start a new session to continue"
+        super().__init__(path, f"it accepts no events for {named}", remedy, is_final=True)
+        self.sessions = dict(sessions)
 
 
 class StartRefused(QuarterdeckError):
@@ -236,6 +271,15 @@ class AgentNotFound(QuarterdeckError):
         )
         self.command = command
         self.reason = reason
+
+
+class InstallFailed(QuarterdeckError):
+    """An agent could not be installed, updated or removed; what was there before still works."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(f"{reason}; {remedy}")
+        self.reason = reason
+        self.remedy = remedy
 
 
 class ConfinementUnavailable(QuarterdeckError):

@@ -29,6 +29,17 @@ def unstable(schema_folder: Path) -> dict[str, Any]:
     return schema
 
 
+@pytest.fixture(scope="session")
+def schema_folder_v2(schema_folder: Path) -> Path:
+    return schema_folder.with_name("v2")
+
+
+@pytest.fixture(scope="session", params=["schema.json", "schema.unstable.json"])
+def either_schema_v2(request: pytest.FixtureRequest, schema_folder_v2: Path) -> dict[str, Any]:
+    schema: dict[str, Any] = json.loads((schema_folder_v2 / request.param).read_text())
+    return schema
+
+
 @pytest.fixture(scope="session", params=["stable", "unstable"])
 def either_schema(request: pytest.FixtureRequest) -> dict[str, Any]:
     schema: dict[str, Any] = request.getfixturevalue(request.param)

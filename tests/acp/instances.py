@@ -7,7 +7,7 @@ from typing import Any
 
 import jsonschema
 
-from quarterdeck.acp import schema
+from quarterdeck.acp import schema, v2
 from tools.acp_model import ENVELOPES, Model, StructDeclaration
 from tools.acp_overlay import with_overlay
 
@@ -44,15 +44,18 @@ def instances(schema: Schema, name: str, count: int) -> Iterator[Any]:
         yield instance
 
 
-def typed_definitions(schema_document: Schema) -> Iterator[tuple[str, Any, dict[str, str]]]:
+def typed_definitions(
+    schema_document: Schema, version: int = 1
+) -> Iterator[tuple[str, Any, dict[str, str]]]:
     """Yield name, our type, and the tag to add where the type is that of a union's variant."""
-    model = Model(with_overlay(schema_document))
+    model = Model(with_overlay(schema_document, version))
+    types = schema if version == 1 else v2.schema
     for name in schema_document["$defs"]:
         if name in ENVELOPES or name not in model.declarations:
             continue
         declaration = model.declarations[name]
         tag = declaration.tag if isinstance(declaration, StructDeclaration) else None
-        yield name, getattr(schema, name), {tag[0]: tag[1]} if tag else {}
+        yield name, getattr(types, name), {tag[0]: tag[1]} if tag else {}
 
 
 class _Maker:
@@ -107,14 +110,14 @@ class _Maker:
             case "object":
                 return self._object({**schema, "type": "object"}, depth)
             case "array":
-                count = self.chance.randint(0, 2)
+                count = self.chance.randint(schema.get("minItems", 0), 2)
                 return [self.make(schema.get("items", {}), depth + 1) for _ in range(count)]
             case "string":
                 return self._text(schema)
             case "integer":
                 return self._integer(schema)
             case "number":
-                return self.chance.choice((0, 1, 1.0, -0.25, 1e300, 2**53))
+                return self._number(schema)
             case "boolean":
                 return self.chance.random() < 0.5
             case "null":
@@ -133,3 +136,8 @@ class _Maker:
         least: int = schema.get("minimum", -(2**40))
         most: int = schema.get("maximum", 2**63 - 1)
         return self.chance.choice((least, most, min(7, most)))
+
+    def _number(self, schema: Schema) -> float:
+        least, most = schema.get("minimum", -1), schema.get("maximum", 1e308)
+        values = (0, 1, 1.0, -0.25, 1e300, 2**53)
+        return self.chance.choice([each for each in values if least <= each <= most])

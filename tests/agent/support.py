@@ -15,6 +15,7 @@ from quarterdeck.wire import ConnectionOptions, MemoryTransport, background_task
 Json = dict[str, Any]
 PATIENCE = 30  # seconds; every wait of these tests ends far earlier unless something hangs
 
+INFO: Json = {"name": "hand", "version": "1"}
 ALL_CAPABILITIES: Json = {
     "fs": {"readTextFile": True, "writeTextFile": True},
     "terminal": True,
@@ -119,6 +120,21 @@ class Hand:
         ]
         return [each for each in found if kind is None or each["sessionUpdate"] == kind]
 
+    async def turn(self, session_id: str, text: str = "go") -> Json:
+        """Send a prompt in ACP 2, and return the state that ends its turn."""
+        count = len(self.ends())
+        answer = await self.prompt(session_id, text)
+        assert answer["result"]["messageId"]
+        return await self.ended(count)
+
+    async def ended(self, count: int = 0) -> Json:
+        """Wait until more than `count` turns have ended in ACP 2; return the state."""
+        await self.came(lambda _: len(self.ends()) > count)
+        return self.ends()[count]
+
+    def ends(self) -> list[Json]:
+        return [each for each in self.updates("state_update") if "stopReason" in each]
+
     def texts(self) -> list[str]:
         return [each["content"]["text"] for each in self.updates("agent_message_chunk")]
 
@@ -130,6 +146,7 @@ async def conversing(
     store: SessionStore | None = None,
     capabilities: Json | None = None,
     initializes: bool = True,
+    version: int = 1,
     buffer: int = 1024 * 1024,
     high_water: int = 1024 * 1024,
 ) -> AsyncIterator[Hand]:
@@ -141,7 +158,8 @@ async def conversing(
             hand = Hand(ours)
             tasks.start_soon(hand.read)
             if initializes:
-                known = {"clientCapabilities": capabilities or {}}
-                await hand.result("initialize", protocolVersion=1, **known)
+                name = "clientCapabilities" if version == 1 else "capabilities"
+                known = {name: capabilities or {}} | ({"info": INFO} if version > 1 else {})
+                await hand.result("initialize", protocolVersion=version, **known)
             yield hand
         await ours.aclose()

@@ -145,7 +145,7 @@ async def test_a_loaded_session_works_where_the_client_says(
 async def test_sessions_are_listed_newest_first_by_pages_and_by_directory(
     store: SessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quarterdeck.agent.server.PAGE", 5)
+    monkeypatch.setattr("quarterdeck.agent.methods.PAGE", 5)
     async with conversing(StatefulAgent(), store=store) as client:
         ids = [await client.open_session() for _ in range(12)]
         other = await client.open_session(cwd=str(tmp_path))

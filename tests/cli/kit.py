@@ -16,11 +16,12 @@ import sys
 import termios
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from quarterdeck.machine.home_locks import lock_owner
 from quarterdeck.testing import scripted_agent
 from tests.cli import forking
 from tests.hub.local_owner import owner_call
@@ -39,11 +40,11 @@ ASK: dict[str, Any] = {
 }
 
 
-def agent_toml(name: str, *steps: Mapping[str, Any], **more: Any) -> str:
+def agent_toml(name: str, *steps: Mapping[str, Any], pace: float = 0, **more: Any) -> str:
     """Return the configuration of an agent that plays these steps in every turn."""
     sessions = {"id": f"{name}-{{n}}-session"}
     scenario = {"name": name, "sessions": sessions, "turns": [{"steps": list(steps)}], **more}
-    program, *arguments = scripted_agent(scenario, pace=0)
+    program, *arguments = scripted_agent(scenario, pace=pace)
     return f"[agents.{name}]\ncommand = {json.dumps(program)}\nargs = {json.dumps(arguments)}\n"
 
 
@@ -55,6 +56,7 @@ class Console:
         self.home = folder / "data"
         self.work = folder / "work"
         self.work.mkdir()
+        self._runner: forking.Forked | None = None
         self.config = folder / "hub.toml"
         self.config.write_text(config, encoding="utf-8")
         self.environ = {
@@ -96,15 +98,54 @@ class Console:
     def terminal(self, *arguments: str, columns: int = 80, **variables: str) -> Terminal:
         return Terminal(arguments, {**self.environ, **variables}, self.work, columns)
 
+    def end_runner(self) -> None:
+        """End the runner that `up` has left, with its agents."""
+        told: set[str] = set()
+        while (owner := lock_owner(self.home, "runner")) is not None:
+            if owner.isdecimal() and owner not in told:
+                with suppress(ProcessLookupError):
+                    os.kill(int(owner), signal.SIGTERM)
+                told.add(owner)
+            time.sleep(0.01)
+
+    @contextmanager
+    def runner(self) -> Iterator[forking.Forked]:
+        """Run a runner until the block ends; forked, it starts faster than from `up`."""
+        with self.start("runner", "--ready-fd", "1") as process:
+            assert process.stdout is not None
+            if process.stdout.readline() != "ready\n":
+                raise AssertionError(process.communicate(timeout=SECONDS)[1])
+            before, self._runner = self._runner, process
+            try:
+                yield process
+            finally:
+                self._runner = before
+                process.terminate()
+
     @contextmanager
     def hub(self, *arguments: str) -> Iterator[RunningHub]:
-        """Run a hub until the block ends, then end it as a service manager does."""
+        """Run a hub until the block ends, then end it; also a runner, if there is none."""
+        with ExitStack() as stack:
+            if self._runner is None or self._runner.poll() is not None:
+                stack.callback(self.end_runner)  # which a hub starts if the first one is killed
+                stack.enter_context(self.runner())
+            yield stack.enter_context(self._hub(*arguments))
+
+    @contextmanager
+    def up(self, *arguments: str) -> Iterator[RunningHub]:
+        """Run a hub as `hub` does, but let it start its runner, which stays: see `end_runner`."""
+        with self._hub(*arguments) as hub:
+            yield hub
+
+    @contextmanager
+    def _hub(self, *arguments: str) -> Iterator[RunningHub]:
         with self.start("up", "--port", "0", "--json", *arguments) as process:
             assert process.stdout is not None
             facts = process.stdout.readline()
             if not facts:
                 raise AssertionError(process.communicate(timeout=SECONDS)[1])
             hub = RunningHub(process, json.loads(facts), self.home)
+            hub.runner = self._runner
             try:
                 yield hub
             finally:
@@ -121,10 +162,18 @@ class RunningHub:
         self.facts = facts
         self.url = str(facts["url"])
         self.complaints = ""
+        self.runner: forking.Forked | None = None
         self._home = home
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         return owner_call(self._home, method, path, body)
+
+    def kill(self) -> None:
+        """Kill the hub, then its runner, as when the computer is switched off."""
+        for each in (self.process, self.runner):
+            if each is not None:
+                each.kill()
+                each.wait(SECONDS)
 
     def pending(self) -> dict[str, Any]:
         """Wait for a permission request."""

@@ -113,6 +113,8 @@ def test_the_documented_example_shows_every_key() -> None:
         ("[agents.x]\nurl = 'http://h/'\nsandbox = 'workspace'", "line 3: agents.x has a url and"),
         ("[agents.x]\nurl = 'http://h/'\nheaders = { Host = 'y' }", "line 3: agents.x.headers"),
         ("[agents.x]\nheaders = { A = 'y' }", "line 2: agents.x.headers are sent to a url"),
+        ("[telemetry]\nendpoint = 'h:1'", "line 1: telemetry.endpoint is no http or https URL"),
+        ("[telemetry]\nheaders = { 'a b' = 'c' }", "telemetry.headers has 'a b', which is no HTTP"),
         ("[editors]\nidle_minutes = 0", "line 2: editors.idle_minutes is 0.0; use a number"),
         ("[agents]\nx = 3", "line 2: agents.x must be a table: [agents.x]"),
         ("[agents.x]\ncommand='a'\nenv={A=1}", "agents.x.env must be a text, not a whole number"),
@@ -204,6 +206,20 @@ def test_a_file_that_others_can_change_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o1707)  # as /tmp is
     assert load_config({}, path).server.port == 1
     tmp_path.chmod(0o700)
+
+
+def test_a_password_in_a_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "hub.toml"
+    path.write_text('[database]\nurl = "postgresql://hub:secret@db/q"', encoding="utf-8")
+    path.chmod(0o644)
+    with pytest.raises(SettingsInvalid, match="can be read by other users") as refused:
+        load_config({}, path)
+    assert "secret" not in str(refused.value)
+    path.chmod(0o600)
+    assert load_config({}, path).database.url
+    path.write_text('[database]\nurl = "postgresql://hub:${PASSWORD}@db/q"', encoding="utf-8")
+    path.chmod(0o644)
+    assert load_config({}, path).database.url
 
 
 @pytest.mark.parametrize(

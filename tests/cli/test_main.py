@@ -10,7 +10,7 @@ import pytest
 
 from quarterdeck import __version__
 from quarterdeck.cli.arguments import Parser
-from quarterdeck.cli.main import COMMANDS, main
+from quarterdeck.cli.main import COMMANDS, HEADINGS, main
 from quarterdeck.errors import QuarterdeckError
 
 
@@ -41,6 +41,13 @@ def test_the_help_lists_every_command_with_its_summary(capsys: pytest.CaptureFix
     lines = capsys.readouterr().out.splitlines()
     for name, summary in COMMANDS.items():
         assert any(line.split() == [name, *summary.split()] for line in lines)
+
+
+def test_the_help_groups_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for name, heading in HEADINGS.items():
+        assert lines[lines.index(f"{heading}:") + 1].split()[0] == name
 
 
 def test_no_command_is_misuse_and_prints_the_help_on_stderr(

@@ -33,6 +33,7 @@ NOT_RUN_HERE = {
     "python3 dev.py test": "would run itself; `dev.py ci` runs it, see test_commands.py",
     "python3 dev.py test tests/wire -k framing": "the same with arguments for pytest",
     "python3 dev.py test -m real_agents -k goose": "needs an installed third-party agent",
+    "python3 dev.py agents-table --only goose": "needs an installed third-party agent",
     "python3 dev.py check": "`dev.py ci` does the same, see test_commands.py",
     "python3 dev.py ci": ".ci/run is this command, see test_commands.py",
     "python3 dev.py setup": "every other command begins with it",
@@ -124,6 +125,8 @@ def test_the_commands_in_a_document_succeed(document: str, tmp_path: Path) -> No
     for block in blocks(document):
         if block.language in ("sh", "console"):
             script = [line for line in commands(block) if line not in NOT_RUN_HERE]
+            if any(line.startswith("quarterdeck up") for line in script):
+                script.insert(0, "trap 'quarterdeck down > /dev/null' EXIT")  # also if it fails
             run(["sh", "-eu", "-c", "\n".join(script)], ROOT, tmp_path)
 
 

@@ -46,7 +46,7 @@ def test_the_build_server_runs_dev_ci() -> None:
     assert lines[-1] == "exec python3 dev.py ci"
 
 
-def test_ci_checks_runs_the_test_command_builds_a_wheel_and_ends_with_pytests_closing_line(
+def test_ci_checks_runs_the_test_command_and_ends_with_pytests_closing_line(
     dev: ModuleType, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     started: list[str] = []
@@ -58,20 +58,15 @@ def test_ci_checks_runs_the_test_command_builds_a_wheel_and_ends_with_pytests_cl
         code = f"import sys; print({output!r}); sys.exit({status})"
         return subprocess.Popen([sys.executable, "-c", code], stdout=stdout, text=True)
 
-    def wheel_works() -> bool:
-        started.append("wheel")
-        return True
-
     monkeypatch.setattr(dev, "setup", lambda: started.append("setup"))
-    monkeypatch.setattr(dev, "wheel_works", wheel_works)
     monkeypatch.setattr(dev, "start", start)
     with pytest.raises(SystemExit) as stopped:
         dev.main("ci")
 
     checks = {shlex.join(command) for command in dev.CHECKS.values()}
-    installing = map(shlex.join, (dev.BROWSER_COMMAND, dev.SHELLS_COMMAND))
-    assert set(started[:3]) == {"setup", *installing}
-    assert set(started[3:]) == {*checks, dev.TEST_COMMAND, "wheel"}
+    installing = map(shlex.join, (dev.BROWSER_COMMAND, dev.SHELLS_COMMAND, dev.SERVERS_COMMAND))
+    assert set(started[:4]) == {"setup", *installing}
+    assert set(started[4:]) == {*checks, dev.TEST_COMMAND}
     assert stopped.value.code == 1
     assert capfd.readouterr().out.splitlines()[-1] == output.splitlines()[0]
 
@@ -108,7 +103,7 @@ def _position_of_the_check(tree: ast.Module) -> int:
 
 
 def test_the_help_names_every_command(dev: ModuleType) -> None:
-    shown = re.findall(r"^python3 dev\.py (\w+)", run_dev("help").stdout, re.MULTILINE)
+    shown = re.findall(r"^python3 dev\.py ([\w-]+)", run_dev("help").stdout, re.MULTILINE)
     assert sorted(shown) == sorted([*dev.WITH_ARGUMENTS, *dev.WITHOUT_ARGUMENTS])
 
 

@@ -50,6 +50,19 @@ def test_every_test_that_the_text_names_exists(chapter: str) -> None:
     assert set(re.findall(r"`(test_\w+)`", text)) <= written_tests()
 
 
+def test_a_requirement_of_the_acp_kit_is_shown_by_tests_that_have_its_id() -> None:
+    text = (ROOT / "docs/understand/conformance-acp.md").read_text(encoding="utf-8")
+    first, _, second = text.partition("## Version 2")
+    for version, part in ((1, first), (2, second)):
+        listed = ROW.findall(part)
+        assert len(listed) > 50
+        for sentence, proof in listed:
+            category, number = re.findall(r"^([A-Z-]+)-(\d{3}): ", sentence)[0]
+            for name in re.findall(r"`(test_\w+)`", proof):
+                assert category.lower().replace("-", "_") in name, (version, sentence)
+                assert f"_{number}" in name, (version, sentence)
+
+
 def types_in(proof: str) -> set[str]:
     """Return all event and packet types in a golden file."""
     sessions: list[dict[str, Any]] = json.loads((ROOT / proof).read_text(encoding="utf-8"))

@@ -10,6 +10,7 @@ import ast
 import re
 import subprocess
 import tomllib
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -91,13 +92,19 @@ def definitions(path: Path) -> set[str]:
         return set(re.findall(r"#?\w+", text))
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     top = [each for each in ast.parse(text).body if isinstance(each, kinds)]
-    inner = {
-        f"{outer.name}.{each.name}"
-        for outer in top
-        for each in outer.body
-        if isinstance(each, kinds)
-    }
+    inner = {f"{outer.name}.{name}" for outer in top for name in _members(outer)}
     return inner | {each.name for each in top}
+
+
+def _members(outer: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> Iterator[str]:
+    for each in outer.body:
+        match each:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                yield each.name
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call()):
+                yield name  # a method that a function makes
+            case _:
+                pass
 
 
 @pytest.mark.parametrize(
@@ -115,6 +122,21 @@ def test_every_step_of_the_architecture_names_code_that_exists(heading: str) -> 
         for path, name in places:
             folder = ROOT if path.startswith("web/") else PACKAGE
             assert name in definitions(folder / path), f"{path}: {name}"
+
+
+def test_every_runner_is_named_where_its_interface_is_described() -> None:
+    opening = ast.get_docstring(ast.parse((PACKAGE / "runner" / "api.py").read_text())) or ""
+    listed = re.findall(r"^    (\w+)   ", opening, re.MULTILINE)
+    names = ("answer_permission", "open_log")
+    runners = {
+        name.partition(".")[0]
+        for folder in ("runner", "hub")
+        for module in (PACKAGE / folder).rglob("*.py")
+        for found in (definitions(module),)
+        for name in found
+        if all(f"{name.partition('.')[0]}.{each}" in found for each in names)
+    }
+    assert sorted(listed) == sorted(runners - {"RunnerApi"})
 
 
 def test_invariants_that_code_refers_to_are_described() -> None:
@@ -267,3 +289,44 @@ def test_the_scopes_of_methods_are_those_of_the_code() -> None:
     rows = re.findall(r"^\| `(view|prompt|approve|admin)` \| (.+) \|$", table, re.MULTILINE)
     listed = {method: scope for scope, cell in rows for method in re.findall(r"`(\w+/\w+)`", cell)}
     assert listed == {str(method): scope for method, scope in METHOD_SCOPES.items()}
+
+
+# macOS
+
+LINUX_ALONE = re.compile(
+    r"/proc\b|/sys/|/run/|/dev/shm|\b(?:landlock|pidfd|prctl|openat2|renameat2|epoll|inotify|cgroup"
+    r"|memfd_create|O_PATH|O_TMPFILE|SO_PEERCRED|SO_PEERPIDFD|AF_NETLINK|CLOCK_BOOTTIME|fdatasync"
+    r"|posix_fallocate|sched_getaffinity|F_SETPIPE_SZ|TCP_USER_TIMEOUT|pipe2|waitid|SOCK_CLOEXEC"
+    r"|systemctl|malloc_trim|unshare|bwrap|LISTEN_FDS)",
+    re.IGNORECASE,
+)
+POLICY = "policy/"
+"""Reads command lines of every system, and runs none."""
+
+
+def test_every_module_with_something_of_linux_alone_is_in_the_table_for_macos() -> None:
+    listed = set(
+        re.findall(r"`([\w/]+\.py)`", section("docs/understand/compatibility.md", "macOS"))
+    )
+    uses = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = path.relative_to(PACKAGE).as_posix()
+        if name.startswith(POLICY) or path.name == "__init__.py":
+            continue
+        if found := LINUX_ALONE.search("\n".join(words_of(path))):
+            uses[name] = found[0]
+    missing = {name: what for name, what in uses.items() if name not in listed}
+    assert not missing, "add a row to docs/understand/compatibility.md, with its way on macOS"
+    assert all((PACKAGE / name).exists() for name in listed)
+
+
+def words_of(path: Path) -> Iterator[str]:
+    """Yield the names and texts in the code of a module, without comments and docstrings."""
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
+        match node:
+            case ast.Name(id=word) | ast.Attribute(attr=word):
+                yield word
+            case ast.Constant(value=str(word)) if id(node) not in docstrings:
+                yield word

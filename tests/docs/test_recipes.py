@@ -24,7 +24,8 @@ import msgspec
 import pytest
 
 from quarterdeck import errors
-from quarterdeck.agents.catalogue import WELL_KNOWN, key_patterns
+from quarterdeck.agents import built_in_entries
+from quarterdeck.agents.environment import key_patterns
 from quarterdeck.cli import session_output
 from quarterdeck.cli.commands.show import FORMS
 from quarterdeck.cli.main import COMMANDS, main
@@ -42,7 +43,7 @@ OTHER_WORDS = {
     *("parser()", "load()", "feed(event)"),  # what a new module defines
     *("quarterdeck", "methods"),  # keys of JSON
 }
-COMMAND = re.compile(r"python3 dev\.py (\w+)(.*)|\.venv/bin/python (tools/\w+\.py)(.*)")
+COMMAND = re.compile(r"python3 dev\.py ([\w-]+)(.*)|\.venv/bin/python (tools/\w+\.py)(.*)")
 PATH = re.compile(r"[\w.@<>-]*/[\w.@<>/-]*|[\w-]+\.(?:py|md|toml|txt|json)")
 NAME = re.compile(r"[A-Za-z_]\w*(?:\.\w+)?")
 
@@ -228,10 +229,9 @@ def test_every_kind_of_rule_has_a_field_a_row_and_a_place_in_the_documents() -> 
     assert [kind for kind in fields if f"`{kind}`" not in chapter] == []
 
 
-@pytest.mark.parametrize("name", WELL_KNOWN)
+@pytest.mark.parametrize("name", built_in_entries())
 def test_every_well_known_agent_gets_variables_of_its_own(name: str) -> None:
-    program, _ = WELL_KNOWN[name]
-    assert key_patterns((name, program))
+    assert key_patterns((name, built_in_entries()[name].command))
 
 
 def test_every_form_of_show_has_a_printer() -> None:

@@ -163,7 +163,7 @@ async def test_a_clock_that_is_set_back_does_not_disturb_the_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = iter(range(10_000_000, 0, -60_000))
-    monkeypatch.setattr("quarterdeck.host.log.emitter.now_ms", lambda: next(clock))
+    monkeypatch.setattr("quarterdeck.host.log.emitter.time_ns", lambda: next(clock) * 1_000_000)
     async with running(SqliteStorage(tmp_path / "log.db")) as host:
         agent = scripted({"say": "a b c d", "pieces": 4})
         async with prompted(host, agent, tmp_path) as (session_id, seen, _host_seen):

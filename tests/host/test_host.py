@@ -218,6 +218,30 @@ async def test_cancelling_supersedes_pending_requests_and_ends_the_turn(tmp_path
         await seen.first("prompt-finished", stopReason="cancelled")
 
 
+@pytest.mark.parametrize("caller", ["cancel", "caller"])
+async def test_an_agent_that_answers_a_cancelled_prompt_with_an_error_was_cancelled(
+    caller: str, tmp_path: Path
+) -> None:
+    """As hermes does; ACP asks agents to answer `cancelled`."""
+    failure = {"fail": "Internal error", "code": -32603, "data": {"details": "no attribute"}}
+    async with running() as host, anyio.create_task_group() as tasks:
+        spawned = await host.spawn_agent(agent({"wait_cancel": True}, failure))
+        session = await host.create_session(spawned.agent_id, cwd=str(tmp_path))
+        seen = Seen()
+        host.subscribe(session.session_id, 0, seen)
+        tasks.start_soon(host.prompt, session.session_id, "x")
+        await seen.first("user-message-chunk")
+        if caller == "caller":
+            tasks.cancel_scope.cancel()
+        with anyio.CancelScope(shield=True):
+            if caller == "cancel":
+                await host.cancel(session.session_id)
+            ended = await seen.first("prompt-finished")
+    assert ended.payload == {"stopReason": "cancelled"}
+    assert ended.extensions is not None
+    assert ended.extensions["quarterdeck"]["error"]["message"] == "Internal error"
+
+
 async def test_a_cancelled_caller_cancels_its_turn_and_the_session_continues(
     tmp_path: Path,
 ) -> None:

@@ -118,7 +118,10 @@ def handler_with(methods: list[str]) -> Any:
         ((), {}),
         (("notices",), {"session": {"notices": {}}}),
         (("boolean-options",), {"session": {"configOptions": {"boolean": {}}}}),
-        (("terminal-sign-in",), {"auth": {"terminal": True}}),
+        (
+            ("terminal-sign-in",),
+            {"auth": {"terminal": True}, "_meta": {"terminal-auth": True}},
+        ),
         (("notices", "compaction"), {"session": {"notices": {}, "compaction": {}}}),
     ],
 )

@@ -340,7 +340,8 @@ async def official_server() -> AsyncIterator[str]:
         try:
             yield f"http://127.0.0.1:{port}/acp"
         finally:
-            process.kill()
+            with suppress(ProcessLookupError):  # a test has it die by itself
+                process.kill()
 
 
 @pytest.mark.slow

@@ -135,8 +135,10 @@ async def test_an_ignored_cancel_is_reported_once_and_ending_the_agent_ends_the_
             assert "End it" in notice.payload["description"]
             assert notice.extensions is not None
             assert notice.extensions["quarterdeck"]["unresponsive"]["agentId"] == stage.agent_id
-            await host.end_agent(stage.agent_id)
+            await host.end_agent(stage.agent_id, by="Anna's phone")
         assert [error.code for error in stage.failures] == ["acpjs/agent-exited"]
+        expected = f"agent {stage.agent_id} exited: it was ended by Anna's phone"
+        assert [error.message for error in stage.failures] == [expected]
         await stage.seen.first("session-status-change", status="active", resumed=True)
         await stage.prompt("second")
         assert stage.seen.of("agent-message-chunk")[-1]["content"]["text"] == "next"
@@ -171,6 +173,8 @@ async def test_an_agent_that_is_stopped_during_a_turn_is_reported_and_can_be_end
             await host.cancel(stage.session_id)
             await stage.host_seen.first("diagnostic", code="agent/unresponsive")
             await host.end_agent(stage.agent_id)
+        (error,) = stage.failures
+        assert error.message == f"agent {stage.agent_id} exited: it was ended on request"
         assert stage.status() == ("exited", "disconnected")
         await gone([pid])
 
@@ -287,7 +291,7 @@ async def test_calls_that_a_killed_host_left_open_are_closed_by_the_next(tmp_pat
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(stage.prompt)
             await stage.seen.first("tool-call", title="Unannounced")
-            await host.settled()
+            await host.wait_stored()
             stored = await storage.read(stage.session_id, 0, 1000)
             tasks.cancel_scope.cancel()
     killed = MemoryStorage()

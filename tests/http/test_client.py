@@ -23,9 +23,11 @@ from quarterdeck.http.client import (
     HubApi,
     OutgoingRequest,
     RequestFailed,
+    SocketExchange,
     send_request,
 )
 from quarterdeck.http.peers import OWN_PROCESS, accepted_connection
+from quarterdeck.http.unix_sockets import listening_unix
 from tests.certificates import certify
 
 
@@ -117,6 +119,24 @@ async def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.Monkey
 async def test_a_hub_that_does_not_answer_is_a_sentence() -> None:
     with pytest.raises(CommandFailed, match=r"the hub at http://127\.0\.0\.1:1 does not answer"):
         await HubApi(HttpExchange("http://127.0.0.1:1", "t")).get("/api/device")
+
+
+async def test_a_hub_that_ends_in_the_middle_is_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "hub.sock"
+    with listening_unix(path) as listener:
+
+        def accept_and_close() -> None:
+            listener.accept()[0].close()
+
+        thread = threading.Thread(target=accept_and_close)
+        thread.start()
+        with pytest.raises(CommandFailed) as failed:
+            await HubApi(SocketExchange(path)).get("/api/device")
+        thread.join()
+    said = str(failed.value)
+    assert said.endswith("; run quarterdeck doctor for details")
+    assert ".;" not in said
+    assert "Errno" not in said
 
 
 async def test_an_embedded_application_gets_what_a_socket_would_carry() -> None:

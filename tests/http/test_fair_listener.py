@@ -140,9 +140,18 @@ def is_closed(client: socket.socket) -> bool:
         return True
 
 
-async def test_what_waits_is_closed_with_the_listener() -> None:
+async def test_what_waits_is_begun_when_the_listener_ends_but_a_crowd_is_closed() -> None:
     async with listening(most_waiting=100) as (port, order, fair):
-        clients = [connect("127.0.0.1", port) for _ in range(20)]
+        clients = [connect("127.0.0.1", port) for _ in range(CROWD)]
+        fair._accept()  # noqa: SLF001
+        fair.close()
+        with anyio.fail_after(5):
+            while len(order) < CROWD:  # noqa: ASYNC110 - its own list
+                await anyio.sleep(0.001)
+        for each in clients:
+            each.close()
+    async with listening(most_waiting=100) as (port, order, fair):
+        clients = [connect("127.0.0.1", port) for _ in range(CROWD + 1)]
         fair._accept()  # noqa: SLF001
         fair.close()
         await anyio.lowlevel.checkpoint()

@@ -17,10 +17,11 @@ from quarterdeck.http.origins import (
     origin_check,
     public_origin,
     sites,
+    sites_of,
 )
 from quarterdeck.hub.auth.device_keys import hub_key
 from quarterdeck.hub.auth.guard import Authentication, AuthenticationOptions
-from quarterdeck.hub.store import HUB_TABLES, HubStore
+from quarterdeck.hub.store import HUB_TABLES, SqliteHubStore
 from quarterdeck.storage.database import open_database
 
 NETWORK = ["0.0.0.0", "::", "192.168.1.5", "fe80::1", "desk.example", ""]
@@ -152,7 +153,7 @@ async def test_a_gate_is_not_made_where_tokens_could_be_read(tmp_path: Path) -> 
     async with open_database(tmp_path / "hub.db", HUB_TABLES) as database:
         with pytest.raises(StartRefused, match="tokens need TLS"):
             Authentication(
-                HubStore(database),
+                SqliteHubStore(database),
                 hub_key(tmp_path / "identity.key"),
                 AuthenticationOptions(listening=Listening(host="0.0.0.0")),
             )
@@ -268,3 +269,9 @@ def test_the_name_of_a_host_has_no_port() -> None:
     assert host_name("A.Example:80") == "a.example"
     assert host_name("[fe80::1]:80") == "fe80::1"
     assert host_name("a:99999") is None
+
+
+def test_an_origin_that_was_found_later_has_the_hosts_that_browsers_send() -> None:
+    assert list(sites_of("https://desk.example")) == ["desk.example:443", "desk.example"]
+    assert list(sites_of("https://192.168.1.5:7272")) == ["192.168.1.5:7272"]
+    assert sites_of("https://[FD00::5]:7272")["[fd00::5]:7272"].origin == "https://[fd00::5]:7272"

@@ -127,7 +127,7 @@ async def test_the_end_of_the_server_is_an_event() -> None:
     peer, keep_alive = Peer(), KeepAlive()
     keep_alive.end()
     await serve(peer, keep_alive, waiting)
-    assert b"event: dropped" in peer.body
+    assert b'event: dropped\ndata: {"code":"shutdown",' in peer.body
 
 
 async def test_a_log_that_cannot_be_read_is_an_event() -> None:
@@ -136,7 +136,7 @@ async def test_a_log_that_cannot_be_read_is_an_event() -> None:
 
     peer = Peer()
     await serve(peer, KeepAlive(), body)
-    assert b"event: dropped" in peer.body
+    assert b'event: dropped\ndata: {"code":"log-failed",' in peer.body
     assert b"the log cannot be read" in peer.body
 
 

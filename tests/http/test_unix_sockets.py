@@ -27,8 +27,13 @@ from quarterdeck.machine import guarded_command
 from tests.machine.users import PYTHON, USERS, as_user, open_folder_for_all
 
 
+@pytest.mark.parametrize("has_paths", [True, False], ids=["Linux", "macOS"])
 @pytest.mark.parametrize("depth", [0, 1, 3])
-def test_a_socket_is_reached_at_a_path_of_any_length(tmp_path: Path, depth: int) -> None:
+def test_a_socket_is_reached_at_a_path_of_any_length(
+    tmp_path: Path, depth: int, has_paths: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_paths:
+        monkeypatch.delattr(os, "O_PATH")
     folder = tmp_path.joinpath(*["d" * 100] * depth)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "hub.sock"

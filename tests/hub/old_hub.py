@@ -71,7 +71,7 @@ INSERT INTO devices (id, name, scope, token_hash, created_at)
     VALUES ('dev_1', 'phone', 'approve', x'aa', '{AT}');
 INSERT INTO device_log (device_id, what, name, at) VALUES ('dev_1', 'paired', 'phone', '{AT}');
 INSERT INTO pairings VALUES ('pair_1', x'01', x'02', 'new', 'view', NULL, '{AT}', 9e9, NULL, NULL);
-INSERT INTO push_subscriptions VALUES ('dev_1', 'https://push', 'p', 'a', '{{}}', NULL, '{AT}');
+INSERT INTO push_subscriptions VALUES ('dev_1', 'https://push', 'p', 'a', '{{"approvals":false,"failed":false}}', NULL, '{AT}');
 """  # noqa: E501
 
 
@@ -132,9 +132,10 @@ def _die_at(statement: int, folder: Path) -> bool:
 
 def main(folder: Path) -> None:
     statement, is_killed = 0, True
+    make_old_hub(folder / "old")
     while is_killed:
         home = folder / str(statement)
-        make_old_hub(home)
+        shutil.copytree(folder / "old", home)
         is_killed = _die_at(statement, home)
         found = {"runner": [*rows(home / "runner.db")], "hub": [*rows(home / "hub.db")]}
         open_once(home)

@@ -13,5 +13,5 @@ async def admin_token(hub: Hub) -> str:
 
 
 def runner_of(hub: Hub) -> Runner:
-    assert isinstance(hub.runner, Runner)
-    return hub.runner
+    assert isinstance(hub.fleet.local, Runner)
+    return hub.fleet.local

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from quarterdeck.hub.store import HUB_TABLES, HubStore
+from quarterdeck.hub.store import SqliteHubStore, open_sqlite_store
 from quarterdeck.runner.schema import RUNNER_TABLES
 from quarterdeck.runner.store import RunnerStore
 from quarterdeck.storage.database import open_database
@@ -19,6 +19,6 @@ async def runner_store(folder: Path) -> AsyncIterator[RunnerStore]:
 
 
 @asynccontextmanager
-async def hub_store(folder: Path) -> AsyncIterator[HubStore]:
-    async with open_database(folder / "hub.db", HUB_TABLES) as database:
-        yield HubStore(database)
+async def hub_store(folder: Path) -> AsyncIterator[SqliteHubStore]:
+    async with open_sqlite_store(folder) as store:
+        yield store

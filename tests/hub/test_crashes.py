@@ -39,7 +39,7 @@ async def test_a_hub_that_is_killed_in_a_turn_loses_nothing_and_runs_nothing_twi
         async with hub_process(home, agent) as hub:
             session = await hub.client.session("mine", tmp_path)
             await hub.client.prompt(session, "k1", "first")
-            (request,) = await hub.client.asked()
+            (request,) = await hub.client.pending_permissions()
             await hub.client.prompt(session, "k2", "second")
             seen = await hub.client.events(session)
             await hub.kill()
@@ -50,7 +50,7 @@ async def test_a_hub_that_is_killed_in_a_turn_loses_nothing_and_runs_nothing_twi
             assert "the hub stopped during the turn" in interrupted["error"]["message"]
             again = await client.prompt(session, "k1", "first")
             assert again == interrupted
-            await client.asked()  # the second one runs by itself
+            await client.pending_permissions()  # the second one runs by itself
             events = await client.events(session)
             assert events[: len(seen)] == seen
             assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
@@ -111,7 +111,7 @@ async def test_an_answer_that_did_not_reach_the_agent_is_not_reported_as_deliver
         async with hub_process(home, agent) as hub:
             session = await hub.client.session("mine", tmp_path)
             await hub.client.prompt(session, "k1")
-            (request,) = await hub.client.asked()
+            (request,) = await hub.client.pending_permissions()
             # It is shown before it is noted.
             await hub.client.until("/api/decisions", lambda answer: answer["decisions"])
             await hub.kill()

@@ -65,7 +65,7 @@ async def check_answers(client: Client, one: dict[str, Any], other: dict[str, An
     """Try to allow one request, which is refused, and reject another."""
     refused = await answer(client, one, "allow_once")
     assert refused.status_code == 503
-    assert "nothing can be allowed now; make room" in refused.json()["error"]["message"]
+    assert "nothing can be allowed now; free up space" in refused.json()["error"]["message"]
     for _ in range(2):  # the second is a retry
         rejected = await answer(client, other, "reject_once")
         assert rejected.status_code == 200
@@ -84,7 +84,7 @@ async def test_on_a_full_disk_people_can_still_say_no(tmp_path: Path) -> None:
             await client.prompt(sessions["asking"], "k1")
             await client.prompt(sessions["other"], "k2")
             await client.prompt(sessions["waiting"], "k3")
-            cards = {card["sessionId"]: card for card in await client.asked(2)}
+            cards = {card["sessionId"]: card for card in await client.pending_permissions(2)}
             await client.until(
                 f"/api/sessions/{sessions['waiting']}",
                 lambda shown: shown["session"]["status"] == "prompting",

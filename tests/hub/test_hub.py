@@ -165,13 +165,13 @@ async def test_metrics_count_what_is_there(tmp_path: Path) -> None:
     async with running(given) as (_, client):
         session = await client.session("mine", tmp_path)
         await client.prompt(session, "k1")
-        await client.asked()
+        await client.pending_permissions()
         await client.prompt(session, "k2")
         text = (await client.http.get("/metrics")).text
         lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
         assert lines['quarterdeck_sessions{status="prompting"}'] == "1"
         assert lines['quarterdeck_agents{status="ready"}'] == "1"
-        assert lines["quarterdeck_pending_approvals"] == "1"
+        assert lines["quarterdeck_pending_permissions"] == "1"
         assert lines["quarterdeck_queued_prompts"] == "1"
         assert lines["quarterdeck_storage_failures_total"] == "0"
         assert int(lines["quarterdeck_events_total"]) >= 5
@@ -183,12 +183,12 @@ async def test_leaving_a_hub_cancels_the_turn_and_keeps_the_queue(tmp_path: Path
     async with running(given) as (_, client):
         session = await client.session("mine", tmp_path)
         await client.prompt(session, "k1")
-        await client.asked()
+        await client.pending_permissions()
         await client.prompt(session, "k2")
     async with running(given) as (_, client):
         parked = await client.get(f"/api/sessions/{session}/prompts/k1")
         assert parked["state"] == "interrupted"
-        await client.asked()  # the second one is run, without another call
+        await client.pending_permissions()  # the second one is run, without another call
         running_now = await client.get(f"/api/sessions/{session}/prompts/k2")
         assert running_now["state"] == "running"
 

@@ -96,7 +96,7 @@ async def test_a_device_reaches_nothing_above_its_scope(tmp_path: Path) -> None:
             if endpoint.scope is None:
                 continue
             for scope in SCOPES[: SCOPES.index(endpoint.scope)]:
-                status = await _asked(found.served, endpoint, tokens[scope])
+                status = await _status_of(found.served, endpoint, tokens[scope])
                 assert status == 403, (endpoint.method, endpoint.path, scope)
                 status = await _signed(browsers[scope], endpoint)
                 assert status == 403, (endpoint.method, endpoint.path, scope)
@@ -113,7 +113,7 @@ async def _signed(browser: SigningBrowser, endpoint: Endpoint) -> int:
     return (await browser.call(endpoint.method, path, json=body)).status
 
 
-async def _asked(served: Served, endpoint: Endpoint, token: str) -> int:
+async def _status_of(served: Served, endpoint: Endpoint, token: str) -> int:
     path = "/".join("x" if part.startswith("{") else part for part in endpoint.path.split("/"))
     if endpoint.kind == "websocket":
         lines = (f"Authorization: Bearer {token}", *UPGRADE)
@@ -132,9 +132,9 @@ async def test_after_a_whole_turn_tokens_are_nowhere(
         async with client_of(home, str(owner.http.base_url), secrets[1]) as phone:
             session_id = await phone.session("mine", tmp_path)
             await phone.prompt(session_id, "one")
-            (asked,) = await phone.asked()
-            answer = {"optionId": asked["options"][0]["optionId"], "digest": asked["digest"]}
-            path = f"/api/permissions/{asked['requestId']}/answer"
+            (request,) = await phone.pending_permissions()
+            answer = {"optionId": request["options"][0]["optionId"], "digest": request["digest"]}
+            path = f"/api/permissions/{request['requestId']}/answer"
             await phone.post(path, {**answer, "key": "k"})
             await phone.ended(session_id, "one")
             await phone.get(f"/api/sessions/{session_id}?token={secrets[1]}", status=400)

@@ -155,6 +155,46 @@ def test_without_confinement_the_attacks_succeed(place: Place) -> None:
     assert [result for result in results.values() if not result.startswith("BROKEN")] == []
 
 
+def test_with_landlock_alone_every_attack_fails_but_those_that_are_said(place: Place) -> None:
+    results = attacked(place, options=[*place.options, "--landlock=files"])
+    broken = {name for name in results if results[name].startswith("BROKEN")}
+    # Landlock knows no sockets, and names can be seen. As root, settings of the kernel and disks
+    # stay open, unless a container closes them.
+    of_root = {"change_the_kernel", "read_disks"} if place.uid == 0 else set()
+    said = {"list_the_folders", "connect_to_the_socket"}
+    assert said <= broken <= said | of_root, "\n".join(f"{a}: {b}" for a, b in results.items())
+    assert set(results) >= {each.__name__ for each in ATTACKS}
+    assert (place.home / "token").read_text() == SECRET
+    assert (place.config / "hub.toml").read_text() == "[server]\n"
+    assert place.named.read_text() == "[server]\n"
+
+
+def test_landlock_scopes_keep_other_processes_out_of_reach(place: Place) -> None:
+    processes = ["read_memory_and_environments", "trace_processes", "signal_processes"]
+    place.only = ["read_the_token", *processes]
+    results = attacked(place, options=["--landlock=scopes"])
+    assert results.pop("read_the_token").startswith("BROKEN")  # files stay open
+    assert [results[name].partition(" ")[0] for name in processes] == ["failed"] * 3
+
+
+ORDINARY_UNDER_LANDLOCK = """
+set -e
+cd "$HOME/project"; echo a > new-file; mkdir new; mv new-file new; ln new/new-file hard
+echo a > /dev/null; echo a > "/dev/shm/landlock-$$"; mv "/dev/shm/landlock-$$" .
+cat "$HOME/.config/quarterdeck/agent.toml" > /dev/null
+ls "$HOME" > /dev/null; sleep 9 & kill $!
+cat /proc/self/environ /proc/$$/maps > /dev/null
+! echo a > "$HOME/direct" || exit 1
+! mkdir "$HOME/.config/new" || exit 1
+echo FINE
+"""
+
+
+def test_landlock_alone_permits_work_but_next_to_hidden_folders(place: Place) -> None:
+    options = [*place.options, "--landlock=files"]
+    assert "FINE" in place.run("/bin/sh", "-c", ORDINARY_UNDER_LANDLOCK, options=options)
+
+
 ORDINARY = """
 set -e
 echo a > "$HOME/new-file"; mkdir "$HOME/.new-tool"; echo a > "$HOME/.new-tool/state"
@@ -174,7 +214,17 @@ def test_ordinary_work_is_not_disturbed(place: Place) -> None:
     assert "FINE" in place.run("/bin/sh", "-c", ORDINARY)
 
 
-def test_a_locked_program_cannot_be_changed_but_what_is_free_in_it_can(place: Place) -> None:
+def test_there_is_no_second_way_to_all_files(place: Place) -> None:
+    # codex protects a file in every mount that shows it, and fails at one that it cannot reach.
+    mounts = [line.split() for line in place.run("cat", "/proc/self/mountinfo").splitlines()]
+    (whole,) = (each[2:4] for each in mounts if each[4] == "/")
+    assert [each[4] for each in mounts if each[2:4] == whole] == ["/"]
+
+
+@pytest.mark.parametrize("more", [[], ["--landlock=files"]])
+def test_a_locked_program_cannot_be_changed_but_what_is_free_in_it_can(
+    place: Place, more: list[str]
+) -> None:
     library = place.user / "lib" / "python"
     free = library / "site-packages"
     free.mkdir(parents=True)
@@ -185,7 +235,7 @@ def test_a_locked_program_cannot_be_changed_but_what_is_free_in_it_can(place: Pl
 cd {library}; echo bad > os.py; rm os.py; mv os.py other; echo bad > new.py
 mv {library} {library}.moved; mv {library.parent} {library.parent}.moved
 echo fine > {free}/module.py; cat {library}/os.py; echo END"""
-    options = [*place.options, f"--lock={library}", f"--free={free}"]
+    options = [*place.options, *more, f"--lock={library}", f"--free={free}"]
     assert "goodEND" in place.run("/bin/sh", "-c", script, options=options)
     assert (library / "os.py").read_text() == "good"
     assert sorted(path.name for path in library.iterdir()) == ["os.py", "site-packages"]
@@ -201,13 +251,17 @@ def test_an_agent_of_root_is_advisory_unless_sandboxed(hidden: HiddenFolders) ->
     assert root.status(sandbox=WorkspaceSandbox(write=())).status == "enforced"
 
 
+@pytest.mark.parametrize("more", [[], ["--landlock=files"]])
 @pytest.mark.parametrize("inside", ["", "/deeper"])
-def test_a_command_does_not_start_in_a_hidden_folder(place: Place, inside: str) -> None:
+def test_a_command_does_not_start_in_a_hidden_folder(
+    place: Place, inside: str, more: list[str]
+) -> None:
     folder = Path(f"{place.home}{inside}")
     folder.mkdir(exist_ok=True)
     os.chown(folder, place.uid, place.uid)
     place.project = folder
-    assert "cannot confine" in place.run("/bin/sh", "-c", "ls; echo STARTED")
+    options = [*place.options, *more]
+    assert "cannot confine" in place.run("/bin/sh", "-c", "ls; echo STARTED", options=options)
 
 
 def test_a_program_that_cannot_be_confined_does_not_run(tmp_path: Path) -> None:
@@ -254,9 +308,69 @@ def test_a_machine_that_cannot_is_advisory_and_require_refuses(hidden: HiddenFol
 
 
 def test_other_systems_are_advisory() -> None:
+    for platform in ("darwin", "freebsd"):  # a Mac without Seatbelt
+        way = choose_way(platform)
+        assert way.name is None
+        assert "run the hub on Linux" in way.reason
+
+
+SEATBELT = """#!{python} -IS
+import os, re, sys
+assert sys.argv[1] == "-p"
+profile, command = sys.argv[2], sys.argv[3:]
+assert profile.startswith("(version 1)\\n(allow default)\\n")
+assert all(line[0] == "(" and line[-1] == ")" for line in profile.splitlines())
+found = re.findall(r'^\\(deny file-read\\* file-write\\* \\(subpath "(.+)"\\)\\)$', profile, re.M)
+if {is_broken}:
+    sys.exit("sandbox-exec: sandbox_apply: Operation not permitted")
+guard = [{python!r}, "-I", "-S", {guard!r}, *(f"--hide={{path}}" for path in found)]
+os.execv(guard[0], [*guard, str(os.getppid()), "0", *command])
+"""
+"""Seatbelt on Linux: hides the folders of a profile, by our own means."""
+
+
+@pytest.fixture(params=[False, True], ids=["works", "fails"])
+def seatbelt(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> bool:
+    program = tmp_path / "sandbox-exec"
+    text = SEATBELT.format(
+        python=sys.executable, guard=vars(confinement)["_GUARD"], is_broken=request.param
+    )
+    program.write_text(text)
+    program.chmod(0o755)
+    monkeypatch.setattr(confinement, "_SEATBELT", program)
+    return not request.param
+
+
+def test_seatbelt_is_used_where_it_works_and_is_required(
+    seatbelt: bool, hidden: HiddenFolders
+) -> None:
     way = choose_way("darwin")
-    assert way.name is None
-    assert "run the hub on Linux" in way.reason
+    assert (way.name == "seatbelt") == seatbelt
+    kept = Path(hidden.paths[0], "kept")
+    on = Confinement(hidden=hidden, kept=[kept], environ={}, way=way)
+    assert on.start() == confinement.UNCONFINED  # some agents start a sandbox of their own
+    assert on.status().status == on.status("require").status == "advisory"
+    if not seatbelt:
+        assert "sandbox_apply: Operation not permitted" in on.status().reason
+        with pytest.raises(ConfinementUnavailable, match="sandbox_apply"):
+            on.start("require")
+        return
+    assert 'set confine = "require"' in on.status().reason
+    opened = Path(hidden.paths[0], "opened")
+    *_, profile = on.start("require", opened=[opened]).prefix
+    assert f'(allow file-read* file-write* (subpath "{opened}"))' in profile
+    assert f'(allow file-read* (literal "{kept}"))' in profile
+    assert f'(deny file-write-unlink (literal "{Path(hidden.paths[0]).parent}"))' in profile
+    assert f'(remote unix-socket (subpath "{hidden.paths[0]}"))' in profile
+    with pytest.raises(ConfinementUnavailable, match="a sandbox needs Linux"):
+        on.start(sandbox=WorkspaceSandbox(write=()))
+
+
+def test_a_path_of_a_profile_is_quoted() -> None:
+    *_, profile = vars(confinement)["_seatbelt"](['/a "b\\c'], ())
+    assert '(subpath "/a \\"b\\\\c")' in profile
 
 
 def test_a_service_that_would_act_outside_makes_it_advisory_until_it_is_hidden(
@@ -297,10 +411,11 @@ def test_with_the_sockets_of_x_its_abstract_ones_are_closed(tmp_path: Path) -> N
 @pytest.mark.skipif(landlock_abi() < 6, reason="older kernels have no such scope")
 def test_an_abstract_socket_outside_can_be_closed(place: Place) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind("\0quarterdeck-test-abstract")
+        name = f"quarterdeck-test-abstract-{os.getpid()}"
+        listener.bind(f"\0{name}")
         listener.listen()
         script = "import socket; s = socket.socket(socket.AF_UNIX)\n"
-        script += "s.connect(chr(0) + 'quarterdeck-test-abstract'); print('REACHED')"
+        script += f"s.connect(chr(0) + '{name}'); print('REACHED')"
         python = sys.executable if place.uid == os.geteuid() else PYTHON
         closed = [*place.options, "--scope=abstract"]
         assert "PermissionError" in place.run(python, "-I", "-c", script, options=closed)
@@ -349,6 +464,44 @@ def test_bubblewrap_is_used_where_we_may_not(monkeypatch: pytest.MonkeyPatch) ->
     assert "not permitted" in choose_way("linux").reason
 
 
+@pytest.mark.parametrize(("abi", "name"), [(0, None), (2, None), (3, "landlock"), (7, "landlock")])
+def test_landlock_alone_is_used_where_nothing_else_can_be_had(
+    monkeypatch: pytest.MonkeyPatch, hidden: HiddenFolders, abi: int, name: str | None
+) -> None:
+    def probe(prefix: list[str]) -> str | None:
+        return None if "--landlock=files" in prefix else "not permitted"
+
+    monkeypatch.setattr(confinement, "_probe", probe)
+    monkeypatch.setattr(confinement, "_landlock_abi", lambda: abi)
+    monkeypatch.setattr(shutil, "which", lambda _name: None)
+    way = choose_way("linux")
+    assert way.name == name
+    assert "not permitted" in way.reason
+    found = Confinement(hidden=hidden, environ={}, way=way)
+    if name is None:
+        assert found.start() == confinement.UNCONFINED
+        with pytest.raises(ConfinementUnavailable, match="not permitted"):
+            found.start("require")
+        return
+    assert found.start().options == ("--landlock=scopes",)
+    required = found.start("require").options
+    assert {"--landlock=files", f"--hide={hidden.paths[0]}"} <= set(required)
+    assert found.status().status == "advisory"
+    assert 'confine = "require"' in found.status().reason
+    status = found.status("require")
+    assert (status.status, status.how) == ("advisory", f"Landlock alone (ABI {abi})")
+    assert "sockets are not" in status.reason
+    assert any("send signals" in each for each in status.limits) == (abi < 6)
+    with pytest.raises(ConfinementUnavailable, match="not permitted"):
+        found.start(sandbox=WorkspaceSandbox(write=()))
+
+
+def test_a_probe_that_landlock_fails_leaves_no_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confinement, "_probe", lambda _prefix: "not permitted")
+    monkeypatch.setattr(shutil, "which", lambda _name: None)
+    assert choose_way("linux").name is None
+
+
 def test_the_folder_of_a_multiplexer_is_another_one_for_an_agent(place: Place) -> None:
     folder = place.user / "tmux"
     folder.mkdir(mode=0o700)
@@ -379,3 +532,26 @@ def _no_services_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 def _fresh() -> Iterator[None]:
     yield
     find_way.cache_clear()
+
+
+def test_a_kept_folder_is_read_and_run_and_an_open_one_is_changed(place: Place) -> None:
+    tool = place.home / "agents" / "mine" / "tool"
+    tool.parent.mkdir(parents=True)
+    tool.write_text("#!/bin/sh\necho it runs\n")
+    tool.chmod(0o755)
+    for path in (place.home / "agents", tool.parent, tool):
+        os.chown(path, place.uid, place.uid)
+    agents, secret = place.home / "agents", place.home / "token"
+    script = (
+        f"{tool}; touch {agents}/mine/new && echo changed mine; touch {agents}/new && echo changed"
+        f" all; cat {secret}; echo > {secret}.new && echo changed home; true"
+    )
+    kept = [*place.options, f"--keep={agents}"]
+    seen = place.run("/bin/sh", "-c", script, options=kept)
+    assert ("it runs" in seen, "changed" in seen, SECRET in seen) == (True, False, False), seen
+    (place.home / "hub.sock").unlink()
+    seen = place.run("/bin/sh", "-c", script, options=[*kept, f"--open={agents}/mine"])
+    assert "it runs" in seen, seen
+    assert "changed mine" in seen, seen
+    assert ("changed all" in seen, "changed home" in seen, SECRET in seen) == (False, False, False)
+    assert (agents / "mine" / "new").exists()

@@ -7,13 +7,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from quarterdeck.machine import guarded_command, process_origin
+from quarterdeck.machine import guarded_command, process_origin, process_table
 from quarterdeck.machine.guard_program import MARK_BYTES
 from quarterdeck.machine.process_origin import (
     Origin,
@@ -21,10 +21,11 @@ from quarterdeck.machine.process_origin import (
     TcpOrigins,
     below_guards,
     boot_seconds,
-    can_find_origin,
+    found_origins,
     origin_of_pid,
     origin_of_socket,
 )
+from quarterdeck.machine.process_table import ENDED, NOT_SHOWN
 from quarterdeck.machine.socket_peers import TcpAddress, is_own_address, socket_peer, tcp_end
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux says it")
@@ -203,19 +204,18 @@ def test_a_process_that_ends_while_we_walk_is_looked_for_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     parent: Any = vars(process_origin)["_parent"]
-    ended, hidden = vars(process_origin)["_ENDED"], vars(process_origin)["_HIDDEN"]
     calls = [0]
 
     def vanishing(pid: int) -> Any:
         calls[0] += 1
-        return ended if calls[0] == 2 else parent(pid)
+        return ENDED if calls[0] == 2 else parent(pid)
 
     with child("import sys; sys.stdin.read()") as process:
         monkeypatch.setattr(process_origin, "_parent", vanishing)
         assert origin_of_pid(process.pid) == "other"
-        monkeypatch.setattr(process_origin, "_parent", lambda _pid: ended)
+        monkeypatch.setattr(process_origin, "_parent", lambda _pid: ENDED)
         assert origin_of_pid(process.pid) == "gone"
-        monkeypatch.setattr(process_origin, "_parent", lambda _pid: hidden)
+        monkeypatch.setattr(process_origin, "_parent", lambda _pid: NOT_SHOWN)
         assert origin_of_pid(process.pid) == "unknown"
 
 
@@ -258,9 +258,9 @@ def test_a_process_that_lowers_its_mark_is_still_marked(
         assert process.stdout is not None
         process.stdout.readline()
         assert origin_of_pid(process.pid) == "agent"
-        limits: Any = vars(process_origin)["_marked_limit"]
+        limits: Any = vars(process_table)["_marked_limit"]
         # A hub that an agent started has such a limit itself.
-        monkeypatch.setattr(process_origin, "_marked_limit", lambda pid: min(limits(pid), limit))
+        monkeypatch.setattr(process_table, "_marked_limit", lambda pid: min(limits(pid), limit))
         assert origin_of_pid(process.pid) == "other"
 
 
@@ -284,6 +284,45 @@ def test_the_agents_of_another_hub_are_agents() -> None:
         other.stdin.close()
 
 
+SHARING_HUB = """
+import socket, subprocess, sys
+from quarterdeck.machine import guarded_command
+connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+sys.stdin.readline()
+agent = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"]
+subprocess.run(guarded_command(agent), pass_fds=[connection.fileno()])
+"""
+
+
+def test_a_connection_that_an_agent_of_another_hub_shares_is_an_agents() -> None:
+    origins = TcpOrigins()
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        subprocess.Popen(
+            [sys.executable, "-c", SHARING_HUB, str(listener.getsockname()[1])],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as other,
+    ):
+        listener.settimeout(30)
+        assert other.stdin is not None
+        assert other.stdout is not None
+        accepted, _ = listener.accept()
+        ends = TcpAddress.of(accepted.getpeername()), TcpAddress.of(accepted.getsockname())
+        origins.refresh()
+        assert origins.find(*ends) == PeerOrigin("other", other.pid)
+        other.stdin.write(b"\n")
+        other.stdin.flush()
+        other.stdout.readline()
+        found = origins.find(*ends)
+        assert found is not None
+        assert found.origin == "agent"
+        origins.refresh()
+        assert origins.find(*ends) == found
+        accepted.close()
+        other.stdin.close()
+
+
 def test_a_process_that_hides_what_it_has_open_is_taken_for_the_holder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -304,7 +343,7 @@ def test_a_process_that_hides_what_it_has_open_is_taken_for_the_holder(
         assert found is not None
         assert found.origin == "agent"
         # One that killed its guards is not below them any more.
-        monkeypatch.setattr(process_origin, "below_guards", lambda _owner: set())
+        monkeypatch.setattr(TcpOrigins, "_agents", lambda _origins: set())
         found = TcpOrigins().find(*ends)
         assert found is not None
         assert found.origin == "agent"
@@ -315,8 +354,44 @@ def test_a_process_that_hides_what_it_has_open_is_taken_for_the_holder(
         accepted.close()
 
 
+def test_an_old_process_that_never_called_is_found_without_searching_idle_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    holds: Any = vars(process_origin)["_holds"]
+    searched: list[int] = []
+
+    def recorded(pid: int, link: str) -> bool | None:
+        searched.append(pid)
+        found: bool | None = holds(pid, link)
+        return found
+
+    wait = "import sys; sys.stdin.readline();"
+    with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as stack:
+        port = str(listener.getsockname()[1])
+        caller = stack.enter_context(child(wait + CONNECT, "127.0.0.1", port))
+        running = "import sys; print(flush=True); sys.stdin.read()"
+        idle = [stack.enter_context(child(running)) for _ in range(5)]
+        for process in idle:  # all are newer, and have fewer files open
+            assert process.stdout is not None
+            process.stdout.readline()
+        origins = TcpOrigins()
+        origins.refresh()
+        assert caller.stdin is not None
+        caller.stdin.write(b"\n")
+        caller.stdin.flush()
+        accepted, _ = listener.accept()
+        monkeypatch.setattr(process_origin, "_holds", recorded)
+        ends = TcpAddress.of(accepted.getpeername()), TcpAddress.of(accepted.getsockname())
+        assert origins.find(*ends) == PeerOrigin("other", caller.pid)
+        accepted.close()
+    is_counted = os.stat("/proc/self/fd").st_size > 0  # noqa: PTH116 - since Linux 6.2
+    if is_counted:
+        assert not {process.pid for process in idle} & set(searched)
+    assert searched[-1] == caller.pid
+
+
 def test_this_machine_can_say_it() -> None:
-    assert can_find_origin()
+    assert found_origins() == "all"
     with socket.socket() as plain:
         assert socket_peer(plain) is None
 

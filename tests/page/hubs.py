@@ -16,6 +16,7 @@ from typing import Any, Final
 from quarterdeck.testing import scripted_agent
 from tests.hub.local_owner import owner_call
 
+AGENT_V2: Final = Path(__file__).parents[1] / "hub/editors/agent_v2.py"
 PATIENCE: Final = 60.0  # only what fails takes as long
 Json = dict[str, Any]
 
@@ -55,7 +56,9 @@ class HubProcess:
         self.home = home
         self.url = ""
         commands = {name: list(command) for name, command in agents.items()}
-        self._settings = {"agents": commands, "pushServices": list(push_services)}
+        newest = [name for name, command in agents.items() if str(AGENT_V2) in command]
+        services = list(push_services)
+        self._settings = {"agents": commands, "newest": newest, "pushServices": services}
         self._port = 0
         self._process: int | None = None
 
@@ -70,6 +73,10 @@ class HubProcess:
         if self._process is not None:
             _hubs.ask({"end": self._process, "signal": how})
         self._process = None
+
+    def send_signal(self, number: int) -> None:
+        assert self._process is not None
+        os.kill(self._process, number)
 
     # ---- its API, as its owner -----------------------------------------------------------------
 
@@ -105,3 +112,9 @@ def playing(*steps: Json, pace: float = 0.0, **more: Any) -> tuple[str, ...]:
     can = {"loadSession": True, "sessionCapabilities": {"resume": {}, "close": {}}}
     scenario = {"name": "test", "capabilities": can, "turns": turns, "load": [], **more}
     return scripted_agent(scenario, pace=pace)
+
+
+def playing_acp2(file: Path, *steps: Json) -> tuple[str, ...]:
+    """Return the command of an agent with ACP 2 that plays these steps; they are in the file."""
+    file.write_text(json.dumps(steps), encoding="utf-8")
+    return (sys.executable, "-I", "-S", str(AGENT_V2), str(file))

@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 
-from quarterdeck.agents.catalogue import AgentSettings
+from quarterdeck.agents import AgentSettings, McpServerSettings
 from quarterdeck.hub import Address, Hub, HubOptions, serve_hub
+
+_Servers = dict[str, McpServerSettings]
 
 
 def main() -> None:
@@ -64,13 +67,21 @@ def _ended(process: int, number: int) -> int:
 
 async def _serve(home: str, port: int, settings: dict[str, Any], writing: int) -> int:
     agents = {
-        name: AgentSettings(command=command[0], args=tuple(command[1:]))
+        name: AgentSettings(
+            command=command[0],
+            args=tuple(command[1:]),
+            protocol="auto" if name in settings["newest"] else None,
+        )
         for name, command in settings["agents"].items()
     }
+    registry, mcp = (Path(home).with_name(each) for each in ("registry.json", "mcp.json"))
+    servers = msgspec.json.decode(mcp.read_bytes(), type=_Servers) if mcp.exists() else {}
     options = HubOptions(
         home=Path(home),
+        registry=str(registry) if registry.exists() else "",
         port=port,
         agents=agents,
+        mcp=servers,
         environ=dict(os.environ),
         push_services=tuple(settings["pushServices"]),
     )
@@ -79,8 +90,21 @@ async def _serve(home: str, port: int, settings: dict[str, Any], writing: int) -
         os.write(writing, f"{address.url}\n".encode())
         os.close(writing)
 
-    async with Hub(options) as hub:
-        return await serve_hub(hub, tell)
+    async with Hub(options) as hub, anyio.create_task_group() as tasks:
+        tasks.start_soon(_drain_on_signals, hub)
+        status = await serve_hub(hub, tell)
+        tasks.cancel_scope.cancel()
+    return status
+
+
+async def _drain_on_signals(hub: Hub) -> None:
+    """Drain the runner at SIGUSR1, as before its restart, and undo that at SIGUSR2."""
+    with anyio.open_signal_receiver(signal.SIGUSR1, signal.SIGUSR2) as signals:
+        async for number in signals:
+            if number == signal.SIGUSR1:
+                await hub.runner.drain()
+            else:
+                await hub.runner.resume_turns()
 
 
 if __name__ == "__main__":

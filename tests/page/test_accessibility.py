@@ -42,7 +42,7 @@ def violations(page: Page, *rules: str) -> list[str]:
     ]
 
 
-def _in_both_colours(page: Page) -> list[str]:
+def in_both_colours(page: Page) -> list[str]:
     """Everything in light; in dark, of which only the colours differ, those."""
     _change_to(page, "light")
     light = violations(page)
@@ -82,7 +82,7 @@ def test_axe_finds_no_violations_on_any_screen_in_light_and_dark(
     hub, session = _busy(start_hub, folder)
     page = open_device(hub, None, desktop=desktop)
     page.get_by_role("button", name="Pair this device").wait_for()
-    found: dict[str, list[str]] = {"pair": _in_both_colours(page)}
+    found: dict[str, list[str]] = {"pair": in_both_colours(page)}
     pair(page, hub.link("admin"))
     for place, shows in _screens(page, session):
         page.goto(f"{hub.url}/#/{place}")
@@ -91,7 +91,7 @@ def test_axe_finds_no_violations_on_any_screen_in_light_and_dark(
         if place.startswith("s/"):
             for card in page.get_by_role("article", name=re.compile("^Tool: (Edit|make)")).all():
                 card.get_by_role("button").first.click()
-        found[place] = _in_both_colours(page)
+        found[place] = in_both_colours(page)
     assert {place: each for place, each in found.items() if each} == {}
 
 
@@ -105,6 +105,8 @@ def _screens(page: Page, session: str) -> list[tuple[str, Locator]]:
         ("agents", page.get_by_role("heading", name="Agents")),
         ("new", page.get_by_label("First prompt")),
         ("devices", page.get_by_role("button", name="Pair a device")),
+        ("machines", page.get_by_role("button", name="Add a machine")),
+        ("elsewhere", page.get_by_role("heading", name="Started elsewhere")),
         ("settings", page.get_by_role("button", name="Sign out this device")),
     ]
 

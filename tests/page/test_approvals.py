@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.page.browsing import OpenDevice, StartHub
-from tests.page.hubs import HubProcess, playing
+from tests.page.hubs import HubProcess, playing, playing_acp2
 
 ASK: dict[str, Any] = {
     "ask": "call-1",
@@ -34,7 +35,7 @@ PRESSED = """button => new Promise(done => {
 })"""
 
 
-def _asked(hub: HubProcess, folder: Path) -> str:
+def _session_with_request(hub: HubProcess, folder: Path) -> str:
     session = hub.session("asking", folder)
     hub.prompt(session, "go")
     hub.until("/api/permissions", lambda answer: answer["permissions"])
@@ -67,7 +68,7 @@ def test_a_tap_in_the_first_half_second_decides_nothing(
             }).observe(document.body, {childList: true, subtree: true})
         }"""
     )
-    _asked(hub, folder)
+    _session_with_request(hub, folder)
     allow = _card(page).get_by_role("button", name="Allow once")
     expect(allow).to_have_attribute("aria-disabled", "false")
     assert page.evaluate("window.taps") == 1
@@ -80,7 +81,7 @@ def test_taps_do_not_allow_a_high_risk_command(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub = start_hub(asking=playing(GRAVE))
-    session = _asked(hub, folder)
+    session = _session_with_request(hub, folder)
     page = open_device(hub, place=f"/#/s/{session}")
     expect(_card(page)).to_contain_text("Critical")
     allow = _card(page).get_by_role("button", name="Hold to allow once", exact=True)
@@ -95,7 +96,7 @@ def test_a_high_risk_command_needs_a_second_activation_without_a_pointer(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub = start_hub(asking=playing(GRAVE))
-    session = _asked(hub, folder)
+    session = _session_with_request(hub, folder)
     page = open_device(hub, place=f"/#/s/{session}")
     allow = _card(page).get_by_role("button", name="Hold to allow once")
     expect(allow).to_have_attribute("aria-disabled", "false")
@@ -112,7 +113,7 @@ def test_a_high_risk_command_is_allowed_by_holding_a_key(
     start_hub: StartHub, open_device: OpenDevice, folder: Path, key: str
 ) -> None:
     hub = start_hub(asking=playing(GRAVE))
-    session = _asked(hub, folder)
+    session = _session_with_request(hub, folder)
     page = open_device(hub, place=f"/#/s/{session}", desktop=True)
     allow = _card(page).get_by_role("button", name="Hold to allow once")
     expect(allow).to_have_attribute("aria-disabled", "false")
@@ -128,7 +129,7 @@ def test_a_high_risk_command_is_allowed_by_holding(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub = start_hub(asking=playing(GRAVE))
-    session = _asked(hub, folder)
+    session = _session_with_request(hub, folder)
     page = open_device(hub, place=f"/#/s/{session}", desktop=True)
     allow = _card(page).get_by_role("button", name="Allow once")
     expect(allow).to_have_attribute("aria-disabled", "false")
@@ -143,7 +144,7 @@ def test_feedback_is_stored_with_the_decision_and_sent_as_the_next_prompt(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub = start_hub(asking=playing(ASK))
-    session = _asked(hub, folder)
+    session = _session_with_request(hub, folder)
     page = open_device(hub, place="/#/inbox")
     _card(page).get_by_role("button", name="Reject with feedback").tap()
     why = _card(page).get_by_label("Feedback for the agent")
@@ -180,7 +181,7 @@ def test_low_risk_requests_of_one_kind_are_allowed_together_each_by_its_own_answ
         for number, command in enumerate(("ls -la", "ls src", "rm -rf /", "ls docs"))
     ]
     hub = start_hub(asking=playing(*steps, {"stall": True}))
-    _asked(hub, folder)
+    _session_with_request(hub, folder)
     hub.until("/api/permissions", lambda answer: len(answer["permissions"]) == 4)
     page = open_device(hub, place="/#/inbox")
     expect(_card(page)).to_have_count(2)
@@ -201,7 +202,7 @@ def test_a_request_that_one_device_answers_leaves_the_inbox_of_the_other(
     hub = start_hub(asking=playing(ASK))
     phone = open_device(hub, "approve", place="/#/inbox")
     desktop = open_device(hub, "view", place="/#/inbox", desktop=True)
-    _asked(hub, folder)
+    _session_with_request(hub, folder)
     expect(_card(desktop)).to_contain_text("This device can view requests but not answer them.")
     reject = _card(phone).get_by_role("button", name="Reject", exact=True)
     expect(reject).to_have_attribute("aria-disabled", "false")
@@ -215,7 +216,7 @@ def test_a_late_answer_is_reported_as_such(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub = start_hub(asking=playing(ASK))
-    session = _asked(hub, folder)
+    session = _session_with_request(hub, folder)
     late, early = open_device(hub, place="/#/inbox"), open_device(hub, place="/#/inbox")
     for page in (late, early):
         expect(_card(page).get_by_role("button", name="Reject", exact=True)).to_have_attribute(
@@ -278,12 +279,115 @@ def test_an_elicitation_is_a_form_and_its_answer_reaches_the_agent(
     expect(page.get_by_text(re.compile("blue.*3"))).to_be_visible()
 
 
+NAME: dict[str, Any] = {
+    "mode": "form",
+    "message": "Who are you?",
+    "requestedSchema": {
+        "type": "object",
+        "properties": {"name": {"type": "string", "default": "Ada"}},
+    },
+}
+
+
+def test_a_form_has_the_defaults_of_its_agent(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    defaults = {"colour": "blue", "count": 2, "ratio": 0.5, "gift": True, "tags": ["b", "c"]}
+    choice = {"type": "array", "items": {"type": "string", "enum": ["a", "b", "c"]}}
+    properties: dict[str, Any] = {
+        "colour": {"type": "string", "enum": ["red", "blue"]},
+        "count": {"type": "integer"},
+        "ratio": {"type": "number"},
+        "gift": {"type": "boolean"},
+        "tags": choice,
+    }
+    for name, value in defaults.items():
+        properties[name] = {**properties[name], "default": value}
+    asked: dict[str, Any] = {"mode": "form", "message": "Which?", "sessionId": "{session}"}
+    asked["requestedSchema"] = {"type": "object", "properties": properties}
+    steps = ({"request": "elicitation/create", "params": asked}, {"say": "Got {last.content}."})
+    hub = start_hub(asking=playing(*steps))
+    session = hub.session("asking", folder)
+    page = open_device(hub, place="/#/inbox")
+    hub.prompt(session, "go")
+    card = page.get_by_role("region", name="Input request")
+    send = card.get_by_role("button", name="Send")
+    expect(send).to_have_attribute("aria-disabled", "false")
+    send.tap()
+    expect(card).to_have_count(0)
+    page.goto(f"{hub.url}/#/s/{session}")
+    answered = page.get_by_text(re.compile("^Got "))
+    expect(answered).to_be_visible()
+    got = json.loads(answered.inner_text().removeprefix("Got ").removesuffix("."))
+    assert got == defaults
+
+
+@pytest.mark.parametrize(("button", "action"), [("Done", "accept"), ("Decline", "decline")])
+def test_an_elicitation_with_a_link_is_opened_and_answered(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path, button: str, action: str
+) -> None:
+    link = {"mode": "url", "message": "Sign in", "url": "https://example.org/in?a=1"}
+    params = {**link, "elicitationId": "l", "sessionId": "{session}"}
+    steps = ({"request": "elicitation/create", "params": params}, {"say": "It was {last.action}."})
+    hub = start_hub(asking=playing(*steps))
+    session = hub.session("asking", folder)
+    page = open_device(hub, place="/#/inbox")
+    hub.prompt(session, "go")
+    card = page.get_by_role("region", name="Input request")
+    opened = card.get_by_role("link", name="Open example.org")
+    expect(opened).to_have_attribute("href", "https://example.org/in?a=1")
+    chosen = card.get_by_role("button", name=button)
+    expect(chosen).to_have_attribute("aria-disabled", "false")
+    chosen.tap()
+    expect(card).to_have_count(0)
+    page.goto(f"{hub.url}/#/s/{session}")
+    expect(page.get_by_text(f"It was {action}.")).to_be_visible()
+
+
+def test_a_request_of_a_sub_agent_has_the_names_of_both_sessions(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path, tmp_path: Path
+) -> None:
+    child = {"sessionUpdate": "subagent_update", "sessionId": "child", "title": "Searcher"}
+    steps = (
+        {"update": {"sessionUpdate": "session_info_update", "title": "The whole work"}},
+        {"update": {**child, "state": {"state": "running"}}},
+        {
+            "ask": {
+                "sessionId": "child",
+                "title": "Run it?",
+                "subject": {"type": "command", "command": "make", "cwd": "/"},
+            }
+        },
+        {"call": "elicitation/create", "params": {"sessionId": "child", **NAME}, "repeats": True},
+        {"update": {**child, "state": {"state": "idle", "stopReason": "end_turn"}}},
+    )
+    hub = start_hub(leads=playing_acp2(tmp_path / "steps.json", *steps))
+    session = hub.session("leads", folder)
+    page = open_device(hub, place="/#/inbox")
+    hub.prompt(session, "go")
+    card = page.get_by_role("region", name=re.compile("^Approval"))
+    expect(card.get_by_role("link", name="Searcher")).to_be_visible()
+    expect(card.get_by_text("sub-agent of The whole work")).to_be_visible()
+    allow = card.get_by_role("button", name="Allow once")
+    expect(allow).to_have_attribute("aria-disabled", "false")
+    allow.tap()
+    form = page.get_by_role("region", name="Input request")
+    expect(form.get_by_role("link", name="Searcher")).to_be_visible()
+    expect(form.get_by_text("sub-agent of The whole work")).to_be_visible()
+    send = form.get_by_role("button", name="Send")
+    expect(send).to_have_attribute("aria-disabled", "false")
+    send.tap()
+    expect(form).to_have_count(0)
+    page.goto(f"{hub.url}/#/s/{session}")
+    expect(page.get_by_text('"action": "accept"')).to_be_visible()
+
+
 def test_the_words_of_the_agent_stand_apart_from_what_was_inspected(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     lying = {**ASK, "title": "List files", "input": {"command": "rm -rf build"}}
     hub = start_hub(asking=playing(lying))
-    _asked(hub, folder)
+    _session_with_request(hub, folder)
     page = open_device(hub, place="/#/inbox")
     says = _card(page).get_by_label("The agent says")
     expect(says).to_have_text("The agent says: List files")
@@ -297,7 +401,7 @@ def test_a_request_that_cannot_be_inspected_is_called_that_and_has_a_high_risk(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub = start_hub(asking=playing({"ask": "c", "title": "Make it nice", "kind": "other"}))
-    _asked(hub, folder)
+    _session_with_request(hub, folder)
     page = open_device(hub, place="/#/inbox")
     expect(_card(page).get_by_role("heading")).to_have_text("Unknown action")
     expect(_card(page)).to_contain_text("This call cannot be inspected")
@@ -319,7 +423,7 @@ def test_two_answers_that_differ_have_different_words(
     }
     request = {"request": "session/request_permission", "params": params}
     hub = start_hub(asking=playing(request, {"say": "Chosen: {last.outcome.optionId}."}))
-    session = _asked(hub, folder)
+    session = _session_with_request(hub, folder)
     page = open_device(hub, place=f"/#/s/{session}")
     allows = _card(page).get_by_role("button", name=re.compile("^Allow once"))
     expect(allows).to_have_text(["Allow once: Yes", "Allow once: Yes, and lower the guard"])
@@ -332,7 +436,7 @@ def test_recent_decisions_name_the_command_the_risk_the_device_and_the_rule(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
     hub = start_hub(asking=playing({**ASK, "title": "Run", "input": {"command": "rm -rf dist"}}))
-    _asked(hub, folder)
+    _session_with_request(hub, folder)
     page = open_device(hub, place="/#/inbox")
     reject = _card(page).get_by_role("button", name="Reject", exact=True)
     expect(reject).to_have_attribute("aria-disabled", "false")

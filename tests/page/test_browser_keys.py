@@ -395,7 +395,7 @@ def test_wrong_clocks_do_not_matter(start_hub: StartHub, open_device: OpenDevice
     for ahead in (3_600_000, -3_600_000):
         page.evaluate("ahead => { window.ahead = ahead }", ahead)
         page.goto(hub.url + "/#/devices")
-        expect(page.get_by_text("this computer")).to_be_visible()
+        expect(page.locator(".row-title", has_text="this computer")).to_be_visible()
         page.goto(hub.url + "/#/")
 
 
@@ -463,7 +463,7 @@ def test_where_browsers_make_no_keys_the_page_says_what_to_do(
     page.add_init_script(NO_CRYPTO)
     page.goto("about:blank")
     page.goto(hub.link("approve"))
-    expect(page.get_by_role("alert")).to_contain_text("over https or from this computer")
+    expect(page.get_by_role("alert")).to_contain_text("over HTTPS or from localhost")
     expect(page.get_by_role("alert")).to_contain_text("http://127.0.0.1:")
     expect(page.get_by_role("button", name="Pair this device")).to_be_disabled()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from pathlib import Path
 
 from playwright.sync_api import expect
@@ -142,6 +143,24 @@ def test_offline_an_empty_inbox_is_dated_and_an_unknown_one_is_called_that(
     page.evaluate("() => indexedDB.deleteDatabase('quarterdeck') && null")
     page.goto("about:blank")
     page.goto(f"{hub.url}/#/inbox")
-    unknown = "This device does not know which requests are pending."
+    unknown = "Pending requests cannot be loaded while offline."
     expect(page.get_by_text(unknown)).to_be_visible()
     expect(page.get_by_text("all caught up")).to_have_count(0)
+
+
+def test_every_screen_says_that_agents_are_about_to_restart(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    hub = start_hub()
+    session = hub.session("demo", folder)
+    page = open_device(hub, place=f"/#/s/{session}")
+    banner = page.get_by_text("Agents will restart when the running turns end")
+    expect(page.get_by_text("is ready")).to_be_visible()
+    expect(banner).to_have_count(0)
+    hub.send_signal(signal.SIGUSR1)
+    expect(banner).to_be_visible()
+    for place in ("/#/", "/#/inbox", "/#/agents"):
+        page.goto(f"{hub.url}{place}")
+        expect(banner).to_have_count(1)
+    hub.send_signal(signal.SIGUSR2)
+    expect(banner).to_have_count(0)

@@ -56,7 +56,7 @@ def test_a_new_session_event_must_reach_the_reducer_and_the_transcript(sources: 
     assert _files_with_errors(sources) == {"src/protocol/reduce.ts", "src/data/live_transcript.ts"}
 
 
-def test_a_new_host_event_must_reach_the_lists(sources: Path) -> None:
+def test_a_new_host_event_must_reach_the_data_of_the_host(sources: Path) -> None:
     _replace(
         sources / EVENTS,
         "export type HostEvent =\n",
@@ -64,7 +64,7 @@ def test_a_new_host_event_must_reach_the_lists(sources: Path) -> None:
         "  type: 'teapot'\n  agentId?: string\n  payload: JsonObject\n}\n\n"
         "export type HostEvent =\n  | TeapotEvent\n",
     )
-    assert _files_with_errors(sources) == {"src/data/lists.ts"}
+    assert _files_with_errors(sources) == {"src/data/host_data.ts"}
 
 
 def test_a_new_session_status_must_reach_lists_header_transcript_and_panel(sources: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_new_session_status_must_reach_lists_header_transcript_and_panel(sourc
         sources / EVENTS, "export type SessionStatus = ", "export type SessionStatus = 'paused' | "
     )
     assert _files_with_errors(sources) == {
-        "src/data/lists.ts",
+        "src/data/host_data.ts",
         "src/screens/session.tsx",
         "src/ui/session_panel.tsx",
         "src/ui/transcript_entries.tsx",

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.page.browsing import OpenDevice, StartHub
 from tests.page.hubs import playing
@@ -117,3 +117,23 @@ def test_sessions_are_pinned_marked_unread_and_navigated_by_keys(
     page.keyboard.type("nk?")
     expect(page.get_by_label("Prompt", exact=True)).to_have_value("nk?")
     expect(sessions.get_by_role("link", name=re.compile("unread"))).to_have_count(0)
+
+
+def test_a_turn_that_ends_while_the_list_is_read_is_unread(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    hub = start_hub(quick=playing({"title": "{prompt}"}, {"say": "Done that."}))
+    hub.prompt(hub.session("quick", folder), "First")
+    page = open_device(hub, place="/#/agents", desktop=True)
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    page.goto("about:blank")
+    held: list[Route] = []
+    page.route("**/api/sessions?*", lambda route: held.append(route))  # noqa: PLW0108 - it is wrapped
+    hub.prompt(new := hub.session("quick", folder), "Second")
+    page.goto(hub.url + "/#/")
+    main = page.get_by_role("main")
+    expect(main.get_by_role("link", name=re.compile("Second"))).to_be_visible()
+    hub.prompt(new, "Second", "again")
+    for route in held:
+        route.continue_()
+    expect(main.get_by_role("link", name=re.compile("unread: Second"))).to_be_visible()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.page.browsing import OpenDevice, StartHub
 from tests.page.hubs import HubProcess, playing
@@ -174,7 +174,9 @@ def _request(call: dict[str, Any], number: int = 1, *, is_last: bool = True) -> 
     return {"request": "session/request_permission", "params": params, "nowait": not is_last}
 
 
-def _asked(start_hub: StartHub, folder: Path, kinds: dict[str, dict[str, Any]]) -> HubProcess:
+def _hub_with_requests(
+    start_hub: StartHub, folder: Path, kinds: dict[str, dict[str, Any]]
+) -> HubProcess:
     """Start a hub with one session for each kind; its id is the name of the kind."""
     names = {kind.replace(" ", "-"): call for kind, call in kinds.items()}
     agents = {
@@ -209,7 +211,7 @@ def _read(page: Page) -> dict[str, Any]:
 def test_allow_is_enabled_only_after_all_of_it_was_on_the_screen(
     start_hub: StartHub, open_device: OpenDevice, folder: Path, size: str
 ) -> None:
-    hub = _asked(start_hub, folder, KINDS)
+    hub = _hub_with_requests(start_hub, folder, KINDS)
     page = open_device(hub, desktop=size == "desktop")
     found: dict[str, Any] = {}
     for font in FONTS:
@@ -233,7 +235,7 @@ def test_a_long_diff_is_read_to_its_end(
 ) -> None:
     before = "".join(f"line {number}\n" for number in range(300))
     after = "".join(f"line {number}{'!' * (number % 2)}\n" for number in range(300))
-    hub = _asked(start_hub, folder, {"diff": _edit(("/work/a.py", before, after))})
+    hub = _hub_with_requests(start_hub, folder, {"diff": _edit(("/work/a.py", before, after))})
     page = open_device(hub)
     _at(page, "phone", "100%")
     page.goto(f"{hub.url}/#/s/diff")
@@ -248,7 +250,7 @@ def test_a_long_diff_is_read_to_its_end(
 def test_a_diff_of_thousands_of_lines_cannot_be_allowed_unread(
     start_hub: StartHub, open_device: OpenDevice, folder: Path, size: str
 ) -> None:
-    hub = _asked(start_hub, folder, LONG)
+    hub = _hub_with_requests(start_hub, folder, LONG)
     page = open_device(hub, desktop=size == "desktop")
     for place in ("inbox", "s/long-diff"):
         _at(page, size, "100%")
@@ -290,7 +292,7 @@ def test_in_the_inbox_and_in_a_batch_it_was_on_the_screen_too(
 def test_a_request_that_is_covered_cannot_be_allowed(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
-    hub = _asked(start_hub, folder, {"line": KINDS["line"]})
+    hub = _hub_with_requests(start_hub, folder, {"line": KINDS["line"]})
     page = open_device(hub, place="/#/s/line")
     allow = page.get_by_role("button", name="allow once")
     expect(allow).to_have_attribute("aria-disabled", "false")
@@ -310,17 +312,23 @@ def test_a_request_that_is_covered_cannot_be_allowed(
     expect(allow).to_have_attribute("aria-disabled", "false")
 
 
+def _height(shown: Locator) -> float:
+    box = shown.bounding_box()
+    assert box is not None
+    return box["height"]
+
+
 def test_the_composer_gives_way_and_keeps_what_was_written(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
-    hub = _asked(start_hub, folder, {"line": KINDS["line"]})
+    hub = _hub_with_requests(start_hub, folder, {"line": KINDS["line"]})
     page = open_device(hub, place="/#/s/line")
     prompt = page.get_by_label("Prompt", exact=True)
     prompt.fill("And then\nthe rest\nof it")
     _at(page, "keyboard up", "200%")
-    page.wait_for_function(
-        "document.querySelector('.composer').getBoundingClientRect().height < 90"
-    )
+    # Not `wait_for_function`: it evaluates text in the page, which the page's policy forbids.
+    while _height(page.locator(".composer")) >= 90:
+        page.wait_for_timeout(20)
     expect(page.locator(".approval .command")).to_be_in_viewport(ratio=1)
     expect(prompt).to_have_value("And then\nthe rest\nof it")
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.page.browsing import STORED, OpenDevice, StartHub
@@ -67,6 +69,17 @@ def test_a_whole_demo_session_on_a_phone(
     expect(row).to_contain_text("idle")
 
 
+def test_a_hub_without_agents_offers_the_demo_and_names_what_can_be_installed(
+    start_hub: StartHub, open_device: OpenDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    page = open_device(start_hub())
+    expect(page.get_by_text("No agent is installed there yet.")).to_be_visible()
+    page.get_by_role("link", name="Install an agent").tap()
+    page.get_by_text(re.compile("Not installed")).tap()
+    expect(page.get_by_role("button", name="Install claude", exact=True)).to_be_visible()
+
+
 def test_the_first_answer_needs_three_taps(
     start_hub: StartHub, open_device: OpenDevice, folder: Path
 ) -> None:
@@ -86,7 +99,15 @@ def test_enter_before_the_agents_are_listed_starts_the_session_then(
     hub = start_hub()
     page = open_device(hub, place="/#/settings", desktop=True)
     held: list[Route] = []
-    page.route("**/api/agents/known", lambda route: held.append(route))  # noqa: PLW0108
+    is_held = True
+
+    def hold(route: Route) -> None:
+        if is_held:
+            held.append(route)
+        else:
+            route.continue_()
+
+    page.route("**/api/agents/known", hold)
     page.goto(f"{hub.url}/#/new")
     page.reload()
     page.get_by_label("Folder").fill(str(folder))
@@ -94,6 +115,7 @@ def test_enter_before_the_agents_are_listed_starts_the_session_then(
     page.keyboard.press("Enter")
     expect(page.get_by_role("button", name="Starting…")).to_be_disabled()
     expect(page.get_by_text("No agents are installed")).to_have_count(0)
+    is_held = False  # also for what is requested from now on
     for route in held:
         route.continue_()
     expect(page.get_by_text("I am the demo model")).to_be_visible()
@@ -321,3 +343,51 @@ def test_nothing_jumps_while_an_answer_streams(
     expect(page.get_by_text("The end.")).to_be_visible()
     # The word beside the title changes, once.
     assert sum(page.evaluate("window.jumps")) < 0.001
+
+
+def test_a_call_whose_end_the_agent_did_not_report_has_not_failed(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    """As hermes leaves its changes of files; the log has to close them with the turn."""
+    steps = ({"tool": "c", "title": "Write notes"}, {"tool": "d", "title": "Write more"})
+    hub = start_hub(silent=playing(*steps, {"finish": "d", "status": "failed"}, {"say": "Over."}))
+    session = hub.session("silent", folder)
+    hub.prompt(session, "go")
+    page = open_device(hub, place=f"/#/s/{session}", desktop=True)
+    transcript = page.get_by_role("log", name="Transcript")
+    expect(transcript.get_by_text("Over.")).to_be_visible()
+    for load in ("live or from the log", "from the log"):
+        unreported = transcript.get_by_role("article", name=re.compile("Write notes"))
+        expect(unreported.get_by_text("no result").first, load).to_be_attached()
+        expect(unreported.get_by_text("failed")).to_have_count(0)
+        failed = transcript.get_by_role("article", name=re.compile("Write more"))
+        expect(failed.get_by_text("failed").first).to_be_attached()
+        page.reload()
+
+
+def test_a_session_is_archived_and_brought_back_even_if_it_is_the_only_one(
+    start_hub: StartHub, open_device: OpenDevice, folder: Path
+) -> None:
+    hub = start_hub()
+    session = hub.session("demo", folder)
+    page = open_device(hub)
+    row = page.locator(f'a[href$="{session}"]')
+
+    def choose(name: str) -> None:
+        row.tap()
+        page.get_by_role("button", name="Session details").tap()
+        page.get_by_role("button", name=name, exact=True).tap()
+
+    choose("Archive")
+    expect(page.get_by_text("No matching sessions")).to_be_visible()
+    expect(row).to_have_count(0)
+    archived = page.get_by_role("button", name="Archived", exact=True)
+    archived.tap()
+    expect(row).to_contain_text("archived")
+    page.reload()
+    archived.tap()
+    choose("Unarchive")
+    page.get_by_role("button", name="Back to sessions").tap()
+    expect(page.get_by_text("No matching sessions")).to_be_visible()
+    archived.tap()
+    expect(row).to_contain_text("idle")

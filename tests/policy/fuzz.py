@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from quarterdeck.policy import Call, Policy, Rule, SimpleCommand, decide, read_command
-from quarterdeck.policy.harmless import without_wrapper
+from quarterdeck.policy.simple_command import without_wrapper
 from tests.policy.hostile_lines import hostile_lines
 from tests.policy.shell_box import Box, BoxClient, Effect, found_shells, opened
 

@@ -6,11 +6,15 @@ the mistake that they use.
 
 from __future__ import annotations
 
+import string
 from typing import Any, Final
 
 import pytest
+from hypothesis import given
+from hypothesis.strategies import from_regex
 
 from quarterdeck.policy import Call, Policy, Rule, decide, read_command
+from quarterdeck.policy.acting_options import ACTING
 
 FEW: Final = ("git status*", "ls*", "npm test*")
 WIDE: Final = (
@@ -45,6 +49,27 @@ def decided(given: Any, *patterns: str, writes: tuple[str, ...] = (), **more: An
         *("ls < /etc/shadow", "npm test < ../x", "ls < '/etc/shadow'", "ls 0< /etc/shadow"),
         # A shell without comments runs a program in the folder `#`.
         *("#/x\nls", "ls\n#a/../x", "ls\n#/x y"),
+        # zsh and mksh calculate what is assigned to a number, and so change other variables.
+        *("COLUMNS=IFS-- ls", "LINES=++x ls", "export COLUMNS=x--; ls", "env LINES=x-- ls"),
+        *("COLUMNS=x ls", "export LINES=1,x--", "COLUMNS= ls", "LINES='++IFS' ls"),
+        # In fish a backslash escapes the quote that ends a word for all others.
+        *("ls 'a\\' '; touch PWN; ls \\'", "ls 'a\\'", "git status 'x\\' '&& touch PWN #'"),
+        *("ls a'b\\'c '; touch PWN; ls \\'", "npm test -- -t 'x\\' '; touch PWN \\'"),
+        "ls 'a\\\\\\' '; touch PWN; ls \\'",
+        # Which program a script runs is not known: one that runs, loads or writes a value.
+        *("npm test -- -e x", "npm test -- --eval=x", "npm test -- -p x", "npm test -- -pe x"),
+        *("npm test -- --reporter=./x.js", "npm test -- --reporter ./x", "npm test -- -R ./x"),
+        *("npm test -- --test-reporter=./x", "npm test -- --env-file=x", "npm test -- -f ./x"),
+        *("npm test -- --cpu-prof-dir=x", "npm test -- --redirect-warnings=x", "npm test -- -o x"),
+        *("npm test -- --inspect=0.0.0.0:9229", "npm test -- --browser.provider=./x"),
+        *("npm test -- --outputFile.json=x", "npm test -- --ui ./x", "npm test -- --pool=./x"),
+        *("npm test -- --coverage.customProviderModule=./x", "npm test -- --updateSnapshot"),
+        *("npm test -- --openssl-config=x", "npm test -- --build-snapshot x", "npm test -- -u"),
+        # A script that runs npm again passes on what is behind a second `--`.
+        *("npm test -- -- -e x", "npm test -- -- --config=x", "npm test x -- -- --reporter ./x"),
+        # A script of another folder.
+        *("npm test /tmp/x.js", "npm test -- /tmp/x.js", "npm test -- file:///x", "npm test -- @x"),
+        *("npm test -- --mode=./x", "npm test -- --mode=/x", "npm test -- --files=@x"),
     ],
 )
 def test_few_rules_do_not_allow_it(line: str) -> None:
@@ -56,10 +81,47 @@ def test_few_rules_do_not_allow_it(line: str) -> None:
     [
         *('ls "$?"', "ls $?", "npm test -- --coverage", "npm test -- --reporter=dot -t name"),
         *("npm test --no-color", "ls < src/a", "# a/b\nls", "#x a/b\nls"),
+        *("COLUMNS=80 ls", "export LINES=24", "ls 'a\\b'", "npm test -- -- --coverage"),
+        *("npm test -- -t 'a b' --watch=false", "npm test -- --maxWorkers=2 src/a.test.ts"),
+        *("npm test -- --run --bail 1", "npm test -- -j4 --grep name", "npm test src/a"),
     ],
 )
 def test_what_is_harmless_is_still_allowed(line: str) -> None:
     assert decided(line) == "allow"
+
+
+@pytest.mark.parametrize("line", ["npm test {}", "npm test -- {}", "python -m pytest -q {}"])
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        *(("tests/a", "allow"), ("/p/tests/a", "allow"), ("/p/a b", "allow")),
+        *(("/tmp/a", "ask"), ("/pp/a", "ask"), ("/p/../a", "ask"), ("/p/x/../../a", "ask")),
+        *(("/p/-e", "ask"), ("/p//etc/a", "ask"), ("/p/@a", "ask"), ("/p", "ask"), ("/", "ask")),
+        *(("file:///p/a", "ask"), ("~/a", "ask")),
+    ],
+)
+def test_a_script_runs_files_of_its_project_only(line: str, path: str, expected: str) -> None:
+    quoted = f"'{path}'" if " " in path else path
+    assert decided(line.format(quoted), *FEW, "python -m pytest*") == expected
+
+
+@pytest.mark.parametrize("before", ["npm test --", "npm test -- --", "npm test x -- --run"])
+@pytest.mark.parametrize("value", ["", "=x", " x"])
+@given(name=from_regex(r"[a-zA-Z][a-zA-Z0-9.-]{0,20}", fullmatch=True))
+def test_an_option_that_is_not_listed_is_not_passed_to_a_script(
+    before: str, value: str, name: str
+) -> None:
+    listed = {each[1:].replace("-", "") for each in ACTING["npm --"].split() if each[0] == "+"}
+    known = name.replace("-", "").lower() + (value.lower() if value == "=x" else "")
+    is_listed = bool({known, known.partition("=")[0]} & listed)
+    assert decided(f"{before} --{name}{value}") == ("allow" if is_listed else "ask")
+
+
+@pytest.mark.parametrize("letter", string.ascii_letters)
+def test_a_letter_that_is_not_listed_is_not_passed_to_a_script(letter: str) -> None:
+    allowed = {decided(f"npm test -- -{letter}{value}") for value in ("", " x", "1")}
+    assert allowed == ({"allow"} if letter in "tgibvwqsjxknhV" else {"ask"})
+    assert decided(f"npm test -- -{letter}x") == "ask"  # a cluster, or a value that is a path
 
 
 @pytest.mark.parametrize(

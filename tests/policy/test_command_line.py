@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from quarterdeck.policy import Call, Policy, Rule, decide
-from quarterdeck.policy.risk import risk_of_command
+from quarterdeck.policy.risk_findings import risk_of_command
 
 LINES: Final = {
     "a dollar before a quote inside quotes": """echo "$'" $(touch ran) "'\"""",

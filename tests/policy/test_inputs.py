@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from quarterdeck.jsontext import decode_json
-from quarterdeck.policy import Call, Policy, Rule, assess_risk, decide
+from quarterdeck.policy import Call, Policy, Rule, assess_risk, decide, read_call
 from quarterdeck.policy.inputs import MOST_COMMAND, MOST_NODES, read_input
 from quarterdeck.policy.json_text import json_of
+from quarterdeck.protocol.tool_calls import requested
 
 WORKSPACE = "/p"
 ALLOWED = Rule(
@@ -263,6 +264,30 @@ def test_a_move_is_judged_by_both_ends(one: str, other: str) -> None:
     ],
 )
 def test_every_path_of_a_call_counts(call: Call, decision: str) -> None:
+    assert decided(call) == decision
+
+
+@pytest.mark.parametrize(
+    ("verb", "kind", "name", "description", "decision"),
+    [
+        ("create", "edit", "Write", "Write: src/a", "allow"),
+        ("str_replace", "edit", "Edit", "Edit: src/a", "allow"),
+        ("insert", "edit", "Edit", "Edit: src/a", "allow"),
+        ("undo_edit", "edit", "Edit", "Edit: src/a", "allow"),
+        ("view", "read", "Read", "Read: src/a", "allow"),
+        ("create", "execute", "Bash", "Run: create", "ask"),
+        ("create", None, "Bash", "Run: create", "ask"),
+        ("rm src/a", "edit", "Bash", "Run: rm src/a", "deny"),
+        ("view\nrm src/a", "read", "Bash", "Run: view\nrm src/a", "deny"),
+    ],
+)
+def test_an_editor_that_takes_its_verb_as_command_is_no_terminal(
+    verb: str, kind: str | None, name: str, description: str, decision: str
+) -> None:
+    given = {"command": verb, "path": "src/a", "file_text": None, "kind": "FileEditorAction"}
+    sent = {"toolCallId": "1", "title": "file_editor: src/a", "kind": kind, "rawInput": given}
+    call = read_call(requested(None, sent, 0), sent)
+    assert (call.name, call.description) == (name, description)
     assert decided(call) == decision
 
 

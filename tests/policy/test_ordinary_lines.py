@@ -34,7 +34,7 @@ POLICY: Final = Policy(
 MOST_ASKED: Final = 0.10
 
 
-def asked() -> list[str]:
+def lines_left_to_a_person() -> list[str]:
     calls = {line: Call("Bash", {"command": line}, kind="execute") for line in LINES}
     return [
         line
@@ -46,4 +46,6 @@ def asked() -> list[str]:
 def test_few_ordinary_lines_are_asked_needlessly() -> None:
     assert len(LINES) >= 200
     assert len(set(LINES)) == len(LINES)
-    assert len(asked()) <= MOST_ASKED * len(LINES), "\n".join(asked())
+    assert len(lines_left_to_a_person()) <= MOST_ASKED * len(LINES), "\n".join(
+        lines_left_to_a_person()
+    )

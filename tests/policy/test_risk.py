@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from quarterdeck.policy import assess_risk as assess_call, read_call, risk_of_call
-from quarterdeck.policy.risk import explain_risk, risk_of_command
+from quarterdeck.policy.risk_findings import explain_risk, risk_of_command
 from quarterdeck.protocol.tool_calls import requested
 from quarterdeck.views.context import assess_risk
 from tests.policy.test_command_line import LINES

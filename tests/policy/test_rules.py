@@ -378,3 +378,47 @@ def test_a_denied_command_is_denied_wherever_a_shell_may_run_it(line: str) -> No
 )
 def test_what_may_run_a_denied_command_is_asked(line: str) -> None:
     assert run(DENYING, line) == "ask"
+
+
+@pytest.mark.parametrize(
+    ("glob", "path"),
+    [
+        ("secrets/**", "Secrets/key"),
+        ("secrets/**", "/P/secrets/key"),
+        ("SECRETS/**", "secrets/key"),
+        (".env", ".ENV"),
+        ("caf\u00e9/**", "cafe\u0301/menu"),  # composed, and decomposed
+        ("/tmp/shared/**", "/private/tmp/Shared/x"),
+        ("/private/var/log/**", "/var/log/x"),
+        ("[A-C]*", "b"),
+    ],
+)
+def test_a_rule_denies_every_spelling_that_names_the_same_file_on_macos(
+    glob: str, path: str
+) -> None:
+    policy = PermissionPolicy(
+        auto_approve=PolicyRules(reads=True), auto_deny=PolicyRules(reads=(glob,))
+    )
+    assert decided(policy, "Read", {"file_path": path}) == "deny"
+
+
+@pytest.mark.parametrize(("glob", "path"), [("docs/**", "Docs/a"), ("caf\u00e9", "cafe\u0301")])
+def test_a_rule_allows_only_the_spelling_it_has(glob: str, path: str) -> None:
+    assert decided(allowing(reads=(glob,)), "Read", {"file_path": path}) == "ask"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "line", "expected"),
+    [
+        ("rm *", "RM -r x", "deny"),
+        ("rm *", "/bin/Rm -r x", "deny"),
+        ("Rscript *", "rscript a.R", "deny"),
+        ("git branch -D *", "GIT branch -D x", "deny"),
+        ("git branch -D *", "git branch -d x", "allow"),  # options have a case
+    ],
+)
+def test_a_program_is_denied_in_every_case(pattern: str, line: str, expected: str) -> None:
+    policy = PermissionPolicy(
+        auto_approve=PolicyRules(commands=True), auto_deny=PolicyRules(commands=(pattern,))
+    )
+    assert run(policy, line) == expected

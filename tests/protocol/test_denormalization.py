@@ -55,7 +55,8 @@ def test_a_normalized_update_is_restored_with_the_same_meaning(
 
 @given(st.dictionaries(st.text(), any_json.filter(lambda value: value is not None)))
 def test_an_unknown_update_is_restored_verbatim(update: dict[str, Any]) -> None:
-    if update.get("sessionUpdate") not in MODELLED_UPDATES:
+    name = update.get("sessionUpdate")
+    if not isinstance(name, str) or name not in MODELLED_UPDATES:
         assert denormalize_session_update(normalize_session_update(update)) == update
 
 

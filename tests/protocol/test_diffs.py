@@ -11,8 +11,8 @@ from hypothesis import given, strategies as st
 
 from quarterdeck.policy import read_call
 from quarterdeck.protocol import ToolCallFacts
+from quarterdeck.protocol.acp2_diffs import patched_diff
 from quarterdeck.protocol.diffs import file_changes, shown_content
-from quarterdeck.views.patches import patched_diff
 
 CASES = json.loads((Path(__file__).parent / "patch_cases.json").read_text())
 LINES = st.lists(st.sampled_from(["a", "b", "- c", "+ d", "--- e", "@@ -1 +1 @@", ""]), max_size=8)

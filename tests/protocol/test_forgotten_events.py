@@ -152,6 +152,7 @@ def test_a_new_kind_of_request_must_reach_host_client_and_push(
         "client/client",
         "host/endpoint",
         "hub/push/service",
+        "runner/link/state",
     }
 
 

@@ -32,8 +32,20 @@ class RealAgent:
     """Options of `run` that make it ask before it runs a command."""
     protocol: Literal[1, 2] = 1
     """The version of ACP to speak with it."""
+    deed: str = "[run touch {work}/made]"
+    """What it asks for permission for: a marker for the model server that makes a file."""
+    runs_commands: bool = True
+    shell_args: tuple[str, ...] = ()
+    """Further arguments that give it a shell; only the table of abilities has them."""
     reopens: bool = True
     """Whether a new process of it can go on with a session."""
+    asks_for_edits: bool = True
+    mode: str | None = None
+    """The mode in which it asks for permission, if that is not its first."""
+    options: tuple[tuple[str, str], ...] = ()
+    """Options of its sessions, with their values."""
+    prepare: Callable[[Path, Mapping[str, str], str], None] | None = None
+    """What else it needs once, given its program, an environment and the model server."""
 
     @property
     def label(self) -> str:
@@ -52,14 +64,14 @@ class RealAgent:
             return f"npm install --prefix {place} {self.package}"
         return f"python3 -m venv {place} && {place}/bin/pip install {self.package}"
 
-    def configuration(self, folder: Path, url: str) -> str:
-        """Return its part of hub.toml."""
+    def configuration(self, folder: Path, url: str, program: Path | None = None) -> str:
+        """Return its part of hub.toml; its program is in the folder of agents by default."""
         environ = ", ".join(
             f"{name} = {json.dumps(text)}" for name, text in self.environ(url).items()
         )
         return (
             f"[agents.{self.name}]\n"
-            f"command = {json.dumps(str(self.command(folder)))}\n"
+            f"command = {json.dumps(str(program or self.command(folder)))}\n"
             f"args = {json.dumps(self.args)}\n"
             f"env = {{ {environ} }}\n"
             f"protocol = {self.protocol}\n"
@@ -110,7 +122,7 @@ def _qwen_environ(url: str) -> Mapping[str, str]:
     }
 
 
-def _claude_environ(url: str) -> Mapping[str, str]:
+def claude_environ(url: str) -> Mapping[str, str]:
     return {
         "ANTHROPIC_BASE_URL": url,
         "ANTHROPIC_API_KEY": "sk-ant-fake",
@@ -156,7 +168,7 @@ def _opencode_config(url: str) -> Any:
     }
 
 
-def _codex_config(url: str) -> str:
+def codex_config(url: str) -> str:
     return f"""\
 model = "gpt-5.5"
 model_provider = "fake"
@@ -172,6 +184,63 @@ wire_api = "responses"
 requires_openai_auth = false
 request_max_retries = 1
 stream_max_retries = 1
+"""
+
+
+def _copilot_environ(url: str) -> Mapping[str, str]:
+    return {
+        "COPILOT_OFFLINE": "true",
+        "COPILOT_PROVIDER_BASE_URL": f"{url}/v1",
+        "COPILOT_PROVIDER_TYPE": "openai",
+        "COPILOT_PROVIDER_API_KEY": "sk-fake",
+        "COPILOT_MODEL": "fake-model",
+        "COPILOT_AUTO_UPDATE": "false",
+    }
+
+
+def _kimi_config(url: str) -> str:
+    return f"""\
+default_model = "fake"
+[models.fake]
+provider = "fake"
+model = "fake-model"
+max_context_size = 200000
+capabilities = ["thinking", "tool_use"]
+[providers.fake]
+type = "kimi"
+base_url = "{url}/v1"
+api_key = "sk-fake"
+"""
+
+
+def _grok_config(url: str) -> str:
+    return f"""\
+[models]
+default = "fake"
+[model.fake]
+model = "fake-model"
+base_url = "{url}/v1"
+name = "Fake"
+api_key = "sk-fake"
+context_window = 200000
+[telemetry]
+enabled = false
+[cli]
+auto_update = false
+use_leader = false
+"""
+
+
+def _hermes_config(url: str) -> str:
+    return f"""\
+model:
+  default: fake-model
+  provider: custom
+  base_url: {url}/v1
+  api_key: sk-fake
+  context_length: 200000
+approvals:
+  mode: manual
 """
 
 
@@ -212,18 +281,19 @@ AGENTS: Final = (
         args=("--acp",),
         environ=_qwen_environ,
         files=lambda url: {".qwen/settings.json": _quiet("openai")},
+        mode="default",  # it starts in one that edits files without asking
     ),
     RealAgent(
         name="claude",
         package="@agentclientprotocol/claude-agent-acp@0.99.1",
         program=".bin/claude-agent-acp",
-        environ=_claude_environ,
+        environ=claude_environ,
     ),
     RealAgent(
         name="claude",
         package="@agentclientprotocol/claude-agent-acp@0.99.1",
         program=".bin/claude-agent-acp",
-        environ=_claude_environ,
+        environ=claude_environ,
         protocol=2,
     ),
     *(
@@ -232,9 +302,10 @@ AGENTS: Final = (
             package="@agentclientprotocol/codex-acp@2.6.0",
             program=".bin/codex-acp",
             environ=lambda url: {"NO_BROWSER": "1", "RUST_LOG": "error"},
-            files=lambda url: {".codex/config.toml": _codex_config(url)},
+            files=lambda url: {".codex/config.toml": codex_config(url)},
             after_rejection=(130,),  # it cancels the turn
             choices=("--mode", "read-only"),  # the others let a model of its own decide
+            mode="read-only",
             protocol=version,
         )
         for version in _VERSIONS
@@ -262,11 +333,78 @@ AGENTS: Final = (
         files=lambda url: {".config/opencode/opencode.json": _opencode_config(url)},
     ),
     RealAgent(
+        name="copilot",
+        package="@github/copilot@1.0.102",
+        program=".bin/copilot",
+        args=("--acp",),
+        environ=_copilot_environ,
+    ),
+    RealAgent(
+        name="kimi",
+        package="@moonshot-ai/kimi-code@2.1.0",
+        program=".bin/kimi",
+        args=("acp",),
+        environ=lambda url: {"KIMI_CODE_NO_AUTO_UPDATE": "1", "KIMI_DISABLE_TELEMETRY": "1"},
+        files=lambda url: {".kimi-code/config.toml": _kimi_config(url)},
+    ),
+    RealAgent(
+        name="grok",
+        package="@xai-official/grok@1.0.41",
+        program=".bin/grok",
+        args=("agent", "--no-leader", "stdio"),
+        environ=lambda url: {
+            "XAI_API_KEY": "xai-fake",
+            "GROK_XAI_API_BASE_URL": f"{url}/v1",
+            "GROK_DISABLE_AUTOUPDATER": "1",
+            "GROK_TELEMETRY_ENABLED": "false",
+        },
+        files=lambda url: {".grok/config.toml": _grok_config(url)},
+        after_rejection=(130,),  # it cancels the turn
+        deed="[write {work}/made]",  # it asks for few commands
+    ),
+    RealAgent(
+        name="kilo",
+        package="@kilocode/cli@7.7.7",
+        program=".bin/kilo",
+        args=("acp",),
+        environ=lambda url: {
+            "KILO_DISABLE_AUTOUPDATE": "1",
+            "KILO_DISABLE_MODELS_FETCH": "1",
+            "KILO_DISABLE_LSP_DOWNLOAD": "1",
+            "KILO_TELEMETRY_LEVEL": "off",
+        },
+        files=lambda url: {".config/kilo/kilo.json": _opencode_config(url)},
+    ),
+    RealAgent(
+        name="hermes",
+        package="hermes-agent[acp]==0.19.0",
+        program="hermes-acp",
+        registry="pypi",
+        environ=lambda url: {"OPENAI_API_KEY": "sk-fake", "OPENAI_BASE_URL": f"{url}/v1"},
+        files=lambda url: {".hermes/config.yaml": _hermes_config(url)},
+        deed="[write {work}/made]",  # it asks for few commands
+    ),
+    RealAgent(
+        name="fast-agent",
+        package="fast-agent-mcp==0.10.46",
+        program="fast-agent-acp",
+        registry="pypi",
+        environ=lambda url: {
+            "FAST_AGENT_MODEL": "generic.fake-model",
+            "GENERIC_API_KEY": "sk-fake",
+            "GENERIC_BASE_URL": f"{url}/v1",
+        },
+        deed="[write {work}/made]",
+        runs_commands=False,
+        shell_args=("--shell",),
+    ),
+    RealAgent(
         name="vibe",
         package="mistral-vibe==3.0.2",
         program="vibe-acp",
         registry="pypi",
         environ=lambda url: {"MISTRAL_API_KEY": "fake"},
         files=lambda url: {".vibe/config.toml": _vibe_config(url)},
+        mode="ask",
     ),
 )

@@ -2,6 +2,9 @@
 
     [say WORD]      says WORD
     [run COMMAND]   calls the agent's shell tool with COMMAND, then says that it has ended
+    [write PATH]    calls the agent's tool that creates a file, then says that it has ended
+    [edit PATH]     reads a file, then replaces `BEFORE` in it by `AFTER`
+    [tell NUMBER]   says so many words, one after the other
     [wait]          says the first half of a sentence
     [recall]        says every WORD of the conversation
 
@@ -15,6 +18,7 @@ import gzip
 import json
 import re
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,17 +38,15 @@ from tests.real_agents.responses_api import (
     responses_messages,
     responses_tools,
 )
+from tests.real_agents.tool_calls import Wish, call_for
 
 FIRST_HALF, SECOND_HALF = "This much is said at once, ", "and this much never is."
 ENDED = "The command has ended."
-_MARK = re.compile(r"\[(say|run|wait|recall)(?: ([^\]]*))?\]")
-_SHELLS = (
-    *("bash", "run_shell_command", "shell", "developer__shell", "execute", "execute_command"),
-    *("exec_command", "shell_command"),
-)
-_ASKING = {"sandbox_permissions": "require_escalated", "justification": "May it run?"}
-"""What makes codex ask instead of running a command in its own sandbox."""
-_COMMANDS = ("command", "cmd", "script")
+_SPOKEN = ("say", "tell", "recall", "wait")
+PAUSE = 0.03  # seconds after each word that is told
+_MARK = re.compile(r"\[(say|tell|run|write|edit|wait|recall)(?: ([^\]]*))?\]")
+WRITTEN = "As the model wrote it.\n"
+BEFORE, AFTER = "the old words", "the new words"
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,10 @@ class _Handler(BaseHTTPRequestHandler):
         if body.get("stream") or path.endswith(":streamGenerateContent"):
             self._stream(_events(path, answer, body), answer)
         else:
-            self._send(_whole(path, answer))
+            server = self.server
+            assert isinstance(server, _Server)
+            server.released.wait(None if answer.stalls else answer.pause * answer.pieces)
+            self._send(_whole(path, answer, body))
 
     def _body(self) -> Json:
         if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
@@ -141,6 +146,7 @@ class _Handler(BaseHTTPRequestHandler):
             for event in events:
                 self.wfile.write(event)
                 self.wfile.flush()
+                time.sleep(answer.pause)
         except EndsHere:
             assert answer.stalls
             server.released.wait()
@@ -156,8 +162,8 @@ def _events(path: str, answer: Answer, body: Json) -> Iterator[bytes]:
     return google_events(answer)
 
 
-def _whole(path: str, answer: Answer) -> Json:
-    """Return an answer in one piece; only what is asked on the side wants one."""
+def _whole(path: str, answer: Answer, body: Json) -> Json:
+    """Return an answer in one piece: what is asked on the side wants it, and openhands."""
     if path.endswith("/messages"):
         head = {"id": "msg_1", "type": "message", "role": "assistant", "model": "fake"}
         content = [{"type": "text", "text": answer.text}]
@@ -165,8 +171,18 @@ def _whole(path: str, answer: Answer) -> Json:
         return {**head, "content": content, "stop_reason": "end_turn", "usage": usage}
     if path.endswith("/chat/completions"):
         about: Json = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1}
-        message = {"role": "assistant", "content": answer.text}
-        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        message: Json = {"role": "assistant", "content": answer.text}
+        if answer.calls:
+            message["tool_calls"] = [
+                {
+                    "id": f"call_{len(body['messages'])}_{number}",
+                    "type": "function",
+                    "function": {"name": name, "arguments": json.dumps(arguments)},
+                }
+                for number, (name, arguments) in enumerate(answer.calls)
+            ]
+        stop = "tool_calls" if answer.calls else "stop"
+        choice = {"index": 0, "message": message, "finish_reason": stop}
         tokens = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
         return {**about, "model": "fake", "choices": [choice], "usage": tokens}
     told = {"role": "model", "parts": [{"text": answer.text}]}
@@ -201,8 +217,10 @@ def _messages(body: Json) -> Iterator[tuple[str, str]]:
         blocks = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
         if message["role"] == "tool" or any(each["type"] == "tool_result" for each in blocks):
             yield "result", ""
+        elif message["role"] == "assistant":
+            yield "assistant", ""
         texts = [each["text"] for each in blocks if each.get("type") == "text"]
-        if texts:
+        if texts and message["role"] == "user":
             yield message["role"], "\n".join(texts)
 
 
@@ -219,45 +237,48 @@ def _contents(body: Json) -> Iterator[tuple[str, str]]:
 
 def answer_to(request: Request) -> Answer:
     marks: list[tuple[str, str]] = []
-    has_result = False
+    rounds, before = 0, ""
     for who, text in request.said:
         if who == "result":
-            has_result = True
+            rounds += before != "result"  # calls that were made together have several results
         elif who == "user" and (found := _MARK.findall(text)):
             marks += found
-            has_result = False
+            rounds = 0
+        before = who
     if not marks or not request.tools:
         return Answer(text="A title")
     verb, rest = marks[-1]
-    if verb == "say":
-        return Answer(text=f"The word is {rest}.", thought="I think of a word.")
-    if verb == "recall":
-        words = dict.fromkeys(word for what, word in marks if what == "say")
-        return Answer(text=f"The words were: {', '.join(words)}.")
-    if verb == "wait":
-        # Cut in the middle, so both halves must be as long.
-        return Answer(text=FIRST_HALF + SECOND_HALF.ljust(len(FIRST_HALF)), stalls=True)
-    if has_result:
+    if verb in _SPOKEN:
+        return _spoken(verb, rest, marks)
+    wishes = _wishes(verb, rest)
+    if rounds >= len(wishes):
         return Answer(text=ENDED)
-    return Answer(text="I will run it.", calls=(_shell_call(rest, request.tools),))
+    call = call_for(wishes[rounds], request.tools)
+    if call is None:
+        return Answer(text=f"There is no tool to {verb} among {', '.join(sorted(request.tools))}.")
+    return Answer(text=f"I will {wishes[rounds].deed} it.", calls=(call,))
 
 
-def _shell_call(command: str, tools: dict[str, Json]) -> tuple[str, Json]:
-    by_name = {name.lower(): name for name in tools}
-    name = next((by_name[shell] for shell in _SHELLS if shell in by_name), None)
-    assert name is not None, f"none of these is a shell: {sorted(tools)}"
-    schema = tools[name]
-    arguments: Json = {}
-    for key, kind in schema.get("properties", {}).items():
-        if key in _COMMANDS:
-            arguments[key] = command
-        elif key in _ASKING:
-            arguments[key] = _ASKING[key]
-        elif key in schema.get("required", ()):
-            arguments[key] = _something(kind)
-    return name, arguments
+def _wishes(verb: str, rest: str) -> tuple[Wish, ...]:
+    """Return what is done, one after the other."""
+    if verb == "run":
+        return (Wish(deed="run", command=rest),)
+    if verb == "write":
+        return (Wish(deed="write", path=rest, content=WRITTEN),)
+    return Wish(deed="read", path=rest), Wish(deed="edit", path=rest, old=BEFORE, new=AFTER)
 
 
-def _something(schema: Json) -> Any:
-    values = {"boolean": False, "integer": 60, "number": 60, "array": [], "object": {}}
-    return values.get(str(schema.get("type")).lower(), "to see what happens")
+def _spoken(verb: str, rest: str, marks: list[tuple[str, str]]) -> Answer:
+    """Return what needs no tool."""
+    match verb:
+        case "say":
+            return Answer(text=f"The word is {rest}.", thought="I think of a word.")
+        case "tell":
+            told = [f"word-{number} " for number in range(int(rest))]
+            return Answer(text="".join(told), pieces=len(told), pause=PAUSE)
+        case "recall":
+            words = dict.fromkeys(word for what, word in marks if what == "say")
+            return Answer(text=f"The words were: {', '.join(words)}.")
+        case _:
+            # Cut in the middle, so both halves must be as long.
+            return Answer(text=FIRST_HALF + SECOND_HALF.ljust(len(FIRST_HALF)), stalls=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 from uuid import uuid4
 
-from tests.agent.builtin.fake_provider import Answer, EndsHere, Json
+from tests.agent.builtin.fake_provider import Answer, EndsHere, Json, text_pieces
 
 _USAGE: Final = {
     "input_tokens": 100,
@@ -16,6 +16,7 @@ _USAGE: Final = {
     "output_tokens_details": {"reasoning_tokens": 0},
     "total_tokens": 110,
 }
+_CALLABLE: Final = ("function", "custom")
 
 
 def responses_messages(body: Json) -> Iterator[tuple[str, str]]:
@@ -24,15 +25,17 @@ def responses_messages(body: Json) -> Iterator[tuple[str, str]]:
         kind = item.get("type", "message")
         if kind.endswith("_output"):
             yield "result", ""
+        elif kind.endswith("_call"):
+            yield "assistant", ""
         elif kind == "message":
             blocks = item["content"] if isinstance(item["content"], list) else []
             yield item["role"], "\n".join(each.get("text", "") for each in blocks)
 
 
 def responses_tools(body: Json) -> dict[str, Json]:
-    """Return the schemas of the functions that can be called, by name."""
-    functions = [each for each in body.get("tools") or [] if each.get("type") == "function"]
-    return {each["name"]: each.get("parameters") or {} for each in functions}
+    """Return the schemas of what can be called, by name; a tool that takes text has none."""
+    callable_ = [each for each in body.get("tools") or [] if each.get("type") in _CALLABLE]
+    return {each["name"]: each.get("parameters") or {} for each in callable_}
 
 
 def responses_events(answer: Answer, body: Json) -> Iterator[bytes]:
@@ -45,8 +48,7 @@ def responses_events(answer: Answer, body: Json) -> Iterator[bytes]:
         item_id = f"msg_{uuid4().hex}"
         message = {"type": "message", "id": item_id, "role": "assistant"}
         yield _event("response.output_item.added", output_index=0, item={**message, "content": []})
-        half = len(answer.text) // 2
-        for piece in (answer.text[:half], answer.text[half:]):
+        for piece in text_pieces(answer):
             place = {"item_id": item_id, "output_index": 0, "content_index": 0}
             yield _event("response.output_text.delta", **place, delta=piece)
             if answer.stalls:
@@ -55,15 +57,30 @@ def responses_events(answer: Answer, body: Json) -> Iterator[bytes]:
         items.append({**message, "content": content})
         yield _event("response.output_item.done", output_index=0, item=items[-1])
     for name, arguments in answer.calls:
-        call = {
-            "type": "function_call",
-            "id": f"fc_{uuid4().hex}",
-            "call_id": f"call_{uuid4().hex}",
-        }
-        items.append({**call, "name": name, "arguments": json.dumps(arguments)})
-        yield _event("response.output_item.done", output_index=len(items) - 1, item=items[-1])
+        items.append(_call(name, arguments))
+        yield from _call_events(items[-1], len(items) - 1)
     ended = {**head, "status": "completed", "output": items, "usage": _USAGE}
     yield _event("response.completed", response=ended)
+
+
+def _call(name: str, arguments: Json | str) -> Json:
+    call: Json = {"call_id": f"call_{uuid4().hex}", "name": name, "status": "completed"}
+    if isinstance(arguments, str):
+        return {"type": "custom_tool_call", "id": f"ctc_{uuid4().hex}", **call, "input": arguments}
+    text = json.dumps(arguments)
+    return {"type": "function_call", "id": f"fc_{uuid4().hex}", **call, "arguments": text}
+
+
+def _call_events(call: Json, index: int) -> Iterator[bytes]:
+    """Yield a call in pieces, which some clients put together, and whole, which others take."""
+    place = {"item_id": call["id"], "output_index": index}
+    if "arguments" in call:
+        begun = {**call, "arguments": "", "status": "in_progress"}
+        yield _event("response.output_item.added", output_index=index, item=begun)
+        text = call["arguments"]
+        yield _event("response.function_call_arguments.delta", **place, delta=text)
+        yield _event("response.function_call_arguments.done", **place, arguments=text)
+    yield _event("response.output_item.done", output_index=index, item=call)
 
 
 def _event(kind: str, **fields: Any) -> bytes:

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.kit import SECONDS, Console
+from tests.cli.kit import SECONDS, Console, RunningHub
 from tests.real_agents.agents import AGENTS, VARIABLE, RealAgent, agents_folder
-from tests.real_agents.model_server import ENDED, FIRST_HALF, model_server
+from tests.real_agents.model_server import ENDED, FIRST_HALF, WRITTEN, model_server
 
 pytestmark = [pytest.mark.real_agents, pytest.mark.timeout(300)]
 
@@ -38,6 +38,11 @@ def agent(request: pytest.FixtureRequest) -> RealAgent:
             pytrace=False,
         )
     return chosen
+
+
+def _ordered(agent: RealAgent, desk: Console) -> str:
+    """Return the prompt for what the agent asks permission for."""
+    return agent.deed.format(work=desk.work)
 
 
 @pytest.fixture
@@ -69,9 +74,10 @@ def test_a_session_alone(agent: RealAgent, desk: Console) -> None:
 
     place = ("--session", session["sessionId"]) if agent.reopens else (agent.name,)
     where = (*agent.choices, *place)
-    with desk.terminal("run", *where, "[run touch made]") as terminal:
+    with desk.terminal("run", *where, _ordered(agent, desk), columns=300) as terminal:
         terminal.wait_for(CHOICES)
-        assert "touch made" in terminal.text
+        asked = terminal.text.partition("The agent asks")[2]
+        assert str(desk.work / "made") in asked
         assert "The word is alpha." not in terminal.text
         assert not (desk.work / "made").exists()
         terminal.type("y")
@@ -100,7 +106,8 @@ def test_a_session_in_a_hub_that_is_restarted(agent: RealAgent, desk: Console) -
         assert _said(events) == "The word is alpha."
         session_id = result["sessionId"]
 
-        again = ("run", "--json", *agent.choices, "--session", session_id, "[run touch made]")
+        deed = _ordered(agent, desk)
+        again = ("run", "--json", *agent.choices, "--session", session_id, deed)
         with desk.start(*again) as process:
             hub.answer(hub.pending(), "allow_once")
             out, complaints = process.communicate(timeout=SECONDS)
@@ -128,29 +135,82 @@ def test_a_session_in_a_hub_that_is_restarted(agent: RealAgent, desk: Console) -
 
 
 def test_what_nobody_can_answer_is_rejected_and_not_done(agent: RealAgent, desk: Console) -> None:
-    done = desk.run("run", *agent.choices, agent.name, "[run touch made]")
+    done = desk.run("run", *agent.choices, agent.name, _ordered(agent, desk))
     assert done.returncode in agent.after_rejection, done.stderr
     assert "rejected: no terminal and no other device" in done.stdout + done.stderr
     assert not (desk.work / "made").exists()
 
 
 def test_ctrl_c_ends_a_turn_that_waits_for_an_answer(agent: RealAgent, desk: Console) -> None:
-    with desk.terminal("run", *agent.choices, agent.name, "[run touch made]") as terminal:
+    ordered = _ordered(agent, desk)
+    with desk.terminal("run", *agent.choices, agent.name, ordered) as terminal:
         terminal.wait_for(CHOICES)
         terminal.interrupt()
         assert terminal.end() == CANCELLED, terminal.text
     assert not (desk.work / "made").exists()
 
 
+@pytest.mark.parametrize(
+    "agent",
+    [each for each in AGENTS if each.runs_commands],
+    ids=lambda agent: agent.label,
+    indirect=True,
+)
 def test_ctrl_c_ends_a_command_that_is_running(agent: RealAgent, desk: Console) -> None:
     with desk.terminal(
         "run", *agent.choices, agent.name, "[run touch begun; sleep 987]"
     ) as terminal:
-        terminal.wait_for(CHOICES)
-        terminal.type("y")
+        if agent.deed.startswith("[run"):
+            terminal.wait_for(CHOICES)
+            terminal.type("y")
         _wait_until((desk.work / "begun").exists)
         terminal.interrupt()
         assert terminal.end() == CANCELLED, terminal.text
+
+
+def test_a_file_is_created_and_an_agent_that_was_killed_goes_on(
+    agent: RealAgent, desk: Console
+) -> None:
+    with desk.hub() as hub:
+        made = hub.call("POST", "/api/sessions", {"agent": agent.name, "cwd": str(desk.work)})
+        session_id = made["sessionId"]
+        _turn(hub, session_id, f"[write {desk.work}/made.txt]")
+        assert (desk.work / "made.txt").read_text() == WRITTEN
+
+        _send(hub, session_id, "waiting", "[wait]")
+        _wait_until(lambda: FIRST_HALF.strip() in _told(hub, session_id))
+        for number in _processes(desk.folder):
+            os.kill(number, signal.SIGKILL)
+        _wait_until(lambda: _state(hub, session_id, "waiting") == "failed")
+        if agent.reopens:
+            _turn(hub, session_id, "[say beta]")
+            assert "The word is beta." in _told(hub, session_id)
+
+
+def _turn(hub: RunningHub, session_id: str, prompt: str) -> None:
+    """Send a prompt, and allow everything until it has ended."""
+    prompt_key = f"key-{time.monotonic_ns()}"
+    _send(hub, session_id, prompt_key, prompt)
+    deadline = time.monotonic() + SECONDS
+    while (state := _state(hub, session_id, prompt_key)) in ("queued", "running"):
+        assert time.monotonic() < deadline
+        for each in hub.call("GET", "/api/permissions")["permissions"]:
+            hub.answer(each, "allow_once")
+        time.sleep(0.05)
+    assert state == "done"
+
+
+def _send(hub: RunningHub, session_id: str, key: str, prompt: str) -> None:
+    hub.call("POST", f"/api/sessions/{session_id}/prompts", {"key": key, "prompt": prompt})
+
+
+def _state(hub: RunningHub, session_id: str, key: str) -> str:
+    state: str = hub.call("GET", f"/api/sessions/{session_id}/prompts/{key}")["state"]
+    return state
+
+
+def _told(hub: RunningHub, session_id: str) -> str:
+    return _said(hub.call("GET", f"/api/sessions/{session_id}/history?limit=1000")["events"])
 
 
 # ---- looking -------------------------------------------------------------------------------------
@@ -222,6 +282,13 @@ def _left_behind(home: Path) -> list[str]:
             return left
         time.sleep(0.05)
     return []
+
+
+def _processes(home: Path) -> list[int]:
+    """Return the numbers of the agent's processes."""
+    line = _of(f"HOME={home}\0".encode())
+    found = {int(each): line(each) for each in _numbers()}
+    return [number for number, text in found.items() if text and "quarterdeck" not in text]
 
 
 def _numbers() -> list[str]:

@@ -21,9 +21,9 @@ from quarterdeck.errors import (
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.protocol import EnvelopeEndpoint, Event, decode_event, encode_event
 from quarterdeck.runner import LogSource, News, Runner, RunnerApi
-from quarterdeck.runner.api import OnNews, Unsubscribe
+from quarterdeck.runner.api import OnHead, OnNews, Unsubscribe
 
-SUBSCRIPTIONS = (OnNews, Unsubscribe, LogSource, AsyncIterator[Event], EnvelopeEndpoint)
+SUBSCRIPTIONS = (OnHead, OnNews, Unsubscribe, LogSource, AsyncIterator[Event], EnvelopeEndpoint)
 """What crosses as a subscription: its content is copied below, or is bytes already."""
 CROSSED: set[str] = set()
 """The methods that were called."""

@@ -22,6 +22,7 @@ def prompt(params: dict[str, Any]) -> dict[str, Any]:
         text=True,
         check=False,
         stdin=subprocess.DEVNULL,
+        env={**os.environ, "PROMPT_META": json.dumps(params.get("_meta"))},
     )
     content = {"type": "text", "text": f"[{done.stdout}{done.stderr}]"}
     update = {"sessionUpdate": "agent_message_chunk", "content": content}

@@ -20,6 +20,7 @@ from tests.hub.api import (
     test_agents as agents,
     test_files as files,
     test_folders as folders,
+    test_mcp_servers as mcp_servers,
     test_optional as optional,
     test_prompts as prompts,
     test_transcript as transcript,
@@ -45,6 +46,8 @@ CASES: list[Case] = [
     agents.test_options_go_to_the_agent,
     files.test_files_are_found_by_letters_of_their_names,
     folders.test_folders_are_listed_without_files_and_hidden_ones,
+    mcp_servers.test_servers_are_listed_with_the_folders_that_get_them,
+    mcp_servers.test_a_session_gets_the_chosen_servers_and_one_of_its_own,
     optional.test_a_session_is_forked_and_listed_with_its_source,
     optional.test_a_closed_session_is_renamed_and_archived,
     optional.test_providers_are_passed_through_and_headers_are_nowhere,
@@ -84,12 +87,11 @@ async def test_what_no_case_calls_is_copied_too(tmp_path: Path) -> None:
     with anyio.fail_after(PATIENCE):
         async with CopyingRunner(given) as runner:
             assert "mine" in {each.name for each in await runner.known_agents()}
-            assert runner.knows_agent("mine")
+            assert await runner.knows_agent("mine")
             session = await runner.create_session("mine", cwd=str(tmp_path))
             named = [each.agent.name for each in await runner.context_capabilities()]
             assert named.count("mine") == 1
-            shown = runner.context_session(session.session_id)
-            assert shown is not None
+            (shown,) = await runner.context_sessions([session.session_id, "another"])
             assert shown.facts.agent.name == "mine"
             command = SendMessageCommand(message="go")
             await runner.execute_context_command(session.session_id, command)

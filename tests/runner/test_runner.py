@@ -88,7 +88,7 @@ async def test_a_hub_ends_and_the_agents_of_its_runner_go_on(tmp_path: Path) -> 
     with anyio.fail_after(PATIENCE):
         async with Runner(given.runner) as runner:
             async with Hub(given, runner) as hub:
-                assert hub.runner is runner
+                assert hub.fleet.local is runner
                 session = await hub.runner.create_session("mine", cwd=str(tmp_path))
             (agent,) = runner.agents()
             assert agent.status == "ready"

@@ -195,7 +195,7 @@ async def test_a_full_disk_loses_nothing_and_the_same_batch_can_be_stored_later(
         batch: list[Record] = [*run_of("s", 11, 60, "x" * 1_000), meta("s")]
         with full_disk(40_000):
             for _ in range(3):
-                with pytest.raises(StorageFailed, match="make room"):
+                with pytest.raises(StorageFailed, match="free up space"):
                     await storage.append(batch)
             assert await seqs(storage, "s") == list(range(1, 11))
         await storage.append(batch)

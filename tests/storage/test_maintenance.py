@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import sqlite3
@@ -9,15 +10,17 @@ import tarfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import anyio
 import pytest
 
 from quarterdeck.errors import CommandFailed, StartRefused, StorageFailed, StorageRefused
-from quarterdeck.machine.private_files import locked_home
-from quarterdeck.storage import SqliteStorage
+from quarterdeck.machine.home_locks import BOTH, Role, locked_home
+from quarterdeck.storage import SqliteStorage, backup
 from quarterdeck.storage.backup import restore_backup, write_backup
-from quarterdeck.storage.checking import check_folder
+from quarterdeck.storage.check import check_folder
 from quarterdeck.storage.compaction import compact_folder
 from quarterdeck.storage.database import Tables, open_database
 from quarterdeck.storage.repair import repair_folder
@@ -174,15 +177,20 @@ async def test_what_is_no_backup_is_refused_and_changes_nothing(tmp_path: Path) 
     assert not [each async for each in anyio.Path(tmp_path).glob("*restoring*")]
 
 
-async def test_a_folder_in_use_is_neither_restored_nor_repaired(tmp_path: Path) -> None:
+@pytest.mark.parametrize("role", BOTH)
+async def test_a_folder_in_use_is_neither_restored_nor_repaired_nor_compacted(
+    tmp_path: Path, role: Role
+) -> None:
     home = tmp_path / "home"
     await fill(home)
     path, _ = write_backup(home, tmp_path / "b.tar")
-    with locked_home(home):
+    with locked_home(home, role):
         with pytest.raises(StartRefused, match="using"):
             restore_backup(path, home)
         with pytest.raises(StartRefused, match="using"):
             repair_folder(home)
+        with pytest.raises(StartRefused, match="using"):
+            await compact_folder(home)
 
 
 async def test_a_backup_does_not_replace_a_file_and_damaged_data_is_not_backed_up(
@@ -443,3 +451,30 @@ async def test_a_folder_without_a_hub_is_compacted(tmp_path: Path) -> None:
     files = await compact_folder(home)
     assert [each.file for each in files] == ["log.db", "runner.db", "hub.db"]
     assert await content(home) == EVERYTHING
+
+
+@pytest.mark.parametrize("name", ["renameat2", "renamex_np", "neither"])
+def test_folders_are_exchanged_in_one_step_where_the_system_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    calls: list[str] = []
+
+    def swap(*arguments: Any) -> int:
+        calls.append(name)
+        one, other = (os.fsdecode(each) for each in arguments if isinstance(each, bytes))
+        os.rename(one, f"{one}.aside")  # noqa: PTH104 - as the call has them
+        os.rename(other, one)  # noqa: PTH104
+        os.rename(f"{one}.aside", other)  # noqa: PTH104
+        return 0
+
+    library = SimpleNamespace(**{name: swap})
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: library)
+    staged, home, aside = (tmp_path / each for each in ("staged", "home", "aside"))
+    for folder in (staged, home):
+        folder.mkdir()
+        (folder / folder.name).touch()
+    vars(backup)["_exchange"](staged, home, aside)
+    assert calls == ([] if name == "neither" else [name])
+    assert (home / "staged").exists()
+    assert (aside / "home").exists()
+    assert not staged.exists()

@@ -12,8 +12,8 @@ import pytest
 from quarterdeck.errors import StorageFailed, StorageRefused
 from quarterdeck.protocol import decode_event
 from quarterdeck.storage import SqliteStorage, Stored
-from quarterdeck.storage.checksums import meta_checksum
 from quarterdeck.storage.contract import Record
+from quarterdeck.storage.integrity import meta_checksum
 from quarterdeck.storage.sqlite_rows import RECORDS, read_record
 from tests.storage.support import (
     full_disk,
@@ -74,14 +74,14 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
         "not a SQLite database",
     ),
     "one byte": (lambda path: path.write_bytes(b"x"), "not a SQLite database"),
-    "half": (cut_in_half, "it is damaged .*; save what is intact with `quarterdeck repair`"),
+    "half": (cut_in_half, "it is damaged .*; recover the intact data with `quarterdeck repair`"),
     "header only": (
         cut_inside_the_header,
-        "it is damaged .*; save what is intact with `quarterdeck repair`",
+        "it is damaged .*; recover the intact data with `quarterdeck repair`",
     ),
     "scribbled": (
         scribble_over_the_first_page,
-        "it is damaged .*; save what is intact with `quarterdeck repair`",
+        "it is damaged .*; recover the intact data with `quarterdeck repair`",
     ),
     "newer": (
         lambda path: edit(path, "PRAGMA user_version=99"),
@@ -155,7 +155,8 @@ async def test_a_damaged_page_is_an_error_for_its_reader_only(log: Path) -> None
     log.write_bytes(content)
     async with opened(SqliteStorage(log)) as storage:
         with pytest.raises(
-            StorageFailed, match=r"events 1 to 500 of session s: .*malformed; other sessions work"
+            StorageFailed,
+            match=r"events 1 to 500 of session s: .*malformed; other sessions still",
         ):
             await seqs(storage, "s")
         assert await seqs(storage, "t") == [1, 2, 3, 4, 5]

@@ -8,6 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from quarterdeck.acp import methods
 from quarterdeck.wire.framing import Frame, FrameReader, Lines, Payload
 from tests.agent.official import UNSTABLE, check
 from tests.taping import sitecustomize
@@ -47,7 +48,7 @@ class Tapes:
             said = list(self._new(path))
             asked = self._asked[path.stem]
             for call in self._new(path.with_suffix(".in")):
-                if "subagents" in _capabilities(call):  # of ACP 1, and not stable
+                if "subagents" in _capabilities(call) or _is_unstable(call):
                     self._versions.setdefault(path.stem, UNSTABLE)
                 if isinstance(call, dict) and isinstance(call.get("method"), str):
                     asked[json.dumps(call.get("id"))].add(call["method"])
@@ -85,6 +86,13 @@ class Tapes:
         reader = self._readers.setdefault(path, FrameReader())
         payloads = [line for each in reader.feed(data) for line in _payloads(each)]
         return [message for each in payloads if (message := _decoded(each, path)) is not None]
+
+
+def _is_unstable(call: Any) -> bool:
+    """Return whether a client calls a method that ACP 1 has and that is not stable."""
+    name = call.get("method") if isinstance(call, dict) else None
+    method = methods.AGENT_METHODS.get(name) if isinstance(name, str) else None
+    return method is not None and not method.stable
 
 
 def _capabilities(call: Any) -> Any:

@@ -99,5 +99,5 @@ def test_no_test_hides_an_agent_by_changing_where_python_looks() -> None:
         if path.suffix in (".py", ".mjs", ".sh") and means.search(path.read_text(encoding="utf-8"))
     }
     # They write to a storage, run shells and judge command lines, and start no agent.
-    others = {"storage/test_kill.py", "policy/shell_box.py", "policy/test_acting.py"}
+    others = {"storage/test_kill.py", "policy/shell_box.py", "policy/test_acting_words.py"}
     assert naming - ours == {TESTS / name for name in others}

@@ -25,6 +25,7 @@ from quarterdeck.protocol import (
     reduce,
 )
 from quarterdeck.views.acp import session_updates
+from quarterdeck.views.acp_v2 import AcpV2Updates
 from quarterdeck.views.context import ContextProjector, encode_context_event
 from quarterdeck.views.entries import NoteEntry
 from quarterdeck.views.markdown import document
@@ -99,6 +100,7 @@ CASES: Final = (
     Case("call", called(content=content(TEXT)), ("Title-tok", "tok-text")),
     Case("call with a link", called(content=content(LINK)), ("tok-uri",)),
     Case("call with a file", called(content=content(FILE)), ("tok-body",)),
+    Case("tool name", called(name="tok-name"), ("tok-name",), PACKETS),
     Case("cancelled call", called(status="cancelled"), ("cancelled",)),
     Case("paused call", called(status="paused"), ("paused",), frozenset({"packets", "context"})),
     Case("plan", (note("plan", entries=PLAN),), ("tok-step",)),
@@ -162,7 +164,13 @@ CASES: Final = (
         PACKETS,
     ),
     Case("vendor update", (note("_tok.example", x="tok-x"),), ("_tok.example", "tok-x"), PACKETS),
-    Case("mode", (note("current_mode_update", currentModeId="tok-mode"),), ("tok-mode",)),
+    Case(
+        "mode",
+        (note("current_mode_update", currentModeId="tok-mode"),),
+        ("tok-mode",),
+        # There a mode is the value of an option; a mode that no option offers has no place.
+        frozenset({"editor of ACP 2"}),
+    ),
     Case(
         "option", (note("config_option_update", configOptions=[OPTION]),), ("tok-value",), PACKETS
     ),
@@ -250,6 +258,11 @@ def editor(events: Iterable[Event]) -> str:
     )
 
 
+def editor_of_acp2(events: Iterable[Event]) -> str:
+    view = AcpV2Updates()
+    return "".join(encode_json(each).decode() for event in events for each in view.updates(event))
+
+
 SURFACES: Final[dict[str, Callable[[Iterable[Event]], str]]] = {
     "terminal": terminal,
     "markdown": markdown,
@@ -257,6 +270,7 @@ SURFACES: Final[dict[str, Callable[[Iterable[Event]], str]]] = {
     "context": context,
     "packets": packets,
     "editor": editor,
+    "editor of ACP 2": editor_of_acp2,
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from quarterdeck.protocol import Event, decode_event
-from quarterdeck.views.clipping import LONGEST_TEXT, clipped
+from quarterdeck.views.clipped_entries import LONGEST_TEXT, clipped
 from quarterdeck.views.entries import NoteEntry, TurnEntry
 from quarterdeck.views.notes import note_key, note_text
 from quarterdeck.views.transcript import Transcript

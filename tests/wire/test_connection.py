@@ -155,7 +155,7 @@ async def test_an_answer_is_announced_in_the_order_of_the_wire() -> None:
             await peer.say({"method": "before"}, result, {"method": "after"})
 
         tasks.start_soon(answer)
-        await connection.call("m", on_answer=lambda _answer: order.append("answer"))
+        await connection.call("m", on_response=lambda _answer: order.append("answer"))
         while "after" not in order:
             await anyio.lowlevel.checkpoint()
     assert order == ["before", "answer", "after"]
@@ -172,7 +172,7 @@ async def test_what_the_announcement_of_an_answer_raises_the_call_raises() -> No
 
         tasks.start_soon(answer)
         with pytest.raises(ZeroDivisionError):
-            await connection.call("m", on_answer=fail)
+            await connection.call("m", on_response=fail)
         assert connection.is_open
 
 
@@ -504,7 +504,7 @@ async def test_an_answer_to_a_caller_that_has_gone_still_reaches_who_wants_to_kn
     answers: list[Result | Failure] = []
     async with connected() as (connection, peer):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(partial(connection.call, "slow", on_answer=answers.append))
+            tasks.start_soon(partial(connection.call, "slow", on_response=answers.append))
             request = await peer.hear()
             tasks.cancel_scope.cancel()
         await peer.hear()

@@ -30,7 +30,7 @@ async def test_what_follows_an_answer_follows_it_at_once() -> None:
     ):
         with anyio.fail_after(30):
             for _ in range(2):
-                await client.call("x", on_answer=lambda _answer: order.append("answer"))
+                await client.call("x", on_response=lambda _answer: order.append("answer"))
     assert order[:3] == ["answer", "told", "answer"]
 
 

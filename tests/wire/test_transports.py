@@ -325,6 +325,36 @@ async def test_a_child_that_exits_is_explained_with_status_and_last_words() -> N
     assert reason.endswith("exited with status 3; its last words: bad key")
 
 
+KILLED_LATER = """
+import os, signal, sys
+print("error: no update server", file=sys.stderr, flush=True)
+sys.stdin.read(1)
+os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
+@pytest.mark.parametrize("is_recent", [True, False])
+async def test_a_signal_is_explained_only_by_what_was_written_just_before(
+    name: str, monkeypatch: pytest.MonkeyPatch, *, is_recent: bool
+) -> None:
+    if not is_recent:
+        monkeypatch.setattr("quarterdeck.wire.transports.process.RECENT_SECONDS", 0)
+    written = anyio.Event()
+    command = [sys.executable, "-c", KILLED_LATER, name]
+    async with (
+        open_process(command, on_stderr=lambda _: written.set()) as child,
+        pumping(child) as received,
+    ):
+        with anyio.fail_after(5):
+            await written.wait()
+        await child.send(b"x")
+        await received.end()
+        reason = await child.explain_end()
+    words = "; its last words: error: no update server" if is_recent else ""
+    assert reason.endswith(f"was ended by {name}{words}")
+
+
 async def test_last_words_have_no_colours() -> None:
     script = "import sys; print('\\x1b[31mERROR\\x1b[0m bad \\x1b[1mkey', file=sys.stderr)"
     async with open_process([sys.executable, "-c", script]) as child, pumping(child) as received:

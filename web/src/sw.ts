@@ -128,7 +128,7 @@ async function onPush(note: Note | undefined): Promise<void> {
     icon: '/icons/icon-192.png',
     badge: '/icons/badge-96.png',
     data: { url: note.url },
-    requireInteraction: note.kind === 'approvals' || note.kind === 'questions',
+    requireInteraction: note.kind === 'permissions' || note.kind === 'elicitations',
   })
 }
 

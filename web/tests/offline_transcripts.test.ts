@@ -12,7 +12,7 @@ function said(seq: number, text: string): Entry {
 }
 
 function transcript(sessionId: string, at: number): OfflineTranscript {
-  const row = { sessionId, title: sessionId, cwd: '/', group: 'running', waiting: 1 }
+  const row = { sessionId, title: sessionId, cwd: '/', group: 'running', pendingRequests: 1 }
   return { row: row as unknown as SessionRow, at, entries: [said(1, 'Hello')] }
 }
 
@@ -44,7 +44,7 @@ test('of many sessions the last seen are stored', async () => {
   const offline = new OfflineTranscripts(Promise.resolve(memoryStorage()), () => true)
   for (let at = 1; at <= 12; at += 1) await offline.keep(transcript(`s${at}`, at))
   assert.deepEqual(
-    offline.rows.value.map((row) => [row.sessionId, row.group, row.waiting]),
+    offline.rows.value.map((row) => [row.sessionId, row.group, row.pendingRequests]),
     Array.from({ length: 8 }, (_, index) => [`s${12 - index}`, 'idle', 0]),
   )
   assert.equal(await offline.get('s4'), null)

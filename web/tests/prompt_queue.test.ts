@@ -1,6 +1,8 @@
 // The prompt queue of an open session follows changes that another device made.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { withActions } from '../src/data/session.ts'
+import type { Prompt } from '../src/data/types.ts'
 import { until, withData } from './environment.ts'
 
 const QUEUED = {
@@ -33,4 +35,13 @@ test('the queue is read again when the stream reports a change, without an event
     await until('the prompt is shown', () => view.prompts.value[0]?.key === 'k')
     view.close()
   })
+})
+
+test('a prompt that did not get to its machine in time stays in the queue with the reason', () => {
+  const error = { code: 'quarterdeck/expired', message: 'its machine did not come back' }
+  const prompt = { ...QUEUED, by: null, waitsUntil: null, action: null, error } as unknown as Prompt
+  const shown = (each: Prompt): number => withActions([each], [], 's', null).length
+  assert.equal(shown({ ...prompt, state: 'failed' }), 1)
+  assert.equal(shown({ ...prompt, state: 'failed', error: { ...error, code: 'acp/x' } }), 0)
+  assert.equal(shown({ ...prompt, state: 'cancelled' }), 0)
 })

@@ -101,6 +101,21 @@ test('what is not our hub gets a challenge and nothing else', async () => {
   assert.equal((await signer.send({ method: 'GET', path: '/api/x' })).status, 200)
 })
 
+test('a hub that was set up again is not taken for one that has revoked this browser', async () => {
+  const hub = new FakeHub()
+  const { signer } = await begun(hub)
+  await signer.send({ method: 'GET', path: '/api/x' })
+  hub.answer = () => refusal('quarterdeck/unauthorized')
+  const revoked = await signer.send({ method: 'GET', path: '/api/x' })
+  assert.equal(revoked.status, 401)
+  hub.answer = () => Response.json({})
+  await signer.send({ method: 'GET', path: '/api/x' })
+  hub.isOurs = false
+  hub.answer = () => refusal('quarterdeck/unauthorized')
+  const other = await signer.send({ method: 'GET', path: '/api/x' })
+  assert.match(await other.text(), /quarterdeck\/wrong-hub/)
+})
+
 test('after a lost connection the hub proves itself again, after an aborted request it need not', async () => {
   const hub = new FakeHub()
   const { signer } = await begun(hub)

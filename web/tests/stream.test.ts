@@ -6,7 +6,7 @@ import { SseParser, type SseEvent } from '../src/data/sse.ts'
 import { Stream, type HostState } from '../src/data/stream.ts'
 import { LiveTranscript, type WireEntry } from '../src/data/live_transcript.ts'
 import type { SessionEvent } from '../src/protocol/types.ts'
-import { until, program } from './environment.ts'
+import { program, until, withData } from './environment.ts'
 
 const recorded = new Uint8Array(readFileSync(new URL('recorded/stream.sse', import.meta.url)))
 const ofHub = JSON.parse(
@@ -126,10 +126,13 @@ test('after every disconnect the stream resumes where it was and reports its sta
   const stream = new Stream(new Api({ sender: program({ base: 'http://hub', fetch }) }), clock, {
     onEvent: () => {},
     onHostState: (state) => hostStates.push(state),
+    onRunner: () => {},
+    onMachines: () => {},
+    onForeign: () => {},
     onCaughtUp: () => {},
   })
   stream.connection.subscribe(({ state }) => states.push(state))
-  stream.follow('sess-1', 0, 'l0000abcd', {
+  stream.subscribe('sess-1', 0, 'l0000abcd', {
     onEvent: (event) => seen.push(event.seq),
     onCaughtUp: () => {},
     onQueueChanged: () => {},
@@ -144,4 +147,20 @@ test('after every disconnect the stream resumes where it was and reports its sta
   assert.ok(asked.every((address) => address.includes(encodeURIComponent('sess-1:l0000abcd-'))))
   assert.ok(states.includes('catching-up') && states.includes('offline'))
   assert.equal(hostStates.at(-1)?.sessions.length, 1)
+})
+
+test('the state of the runner is known until the next connection, which reports it anew', async () => {
+  const streams: ReadableStreamDefaultController<Uint8Array>[] = []
+  const fetch = (async (input: string) => {
+    if (new URL(input, 'http://hub').pathname !== '/api/stream') return Response.json({})
+    return new Response(new ReadableStream({ start: (controller) => void streams.push(controller) }))
+  }) as typeof globalThis.fetch
+  await withData({ base: 'http://hub', fetch }, async (data) => {
+    await until('it is connected', () => streams.length === 1)
+    const text = 'event: runner\ndata: {"isConnected": true, "isDraining": true}\n\n'
+    streams[0]?.enqueue(new TextEncoder().encode(text))
+    await until('it is known', () => data.runner.value.isDraining)
+    streams[0]?.close()
+    await until('it is as usual', () => streams.length === 2 && !data.runner.value.isDraining)
+  })
 })

@@ -1,9 +1,9 @@
-// Why the log of a session ends: a session that is damaged or opened again was not deleted.
+// Why the log of a session ends (one that is damaged or opened again was not deleted), and why a stream does.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { signal } from '@preact/signals-core'
 import { Api } from '../src/data/api.ts'
-import { Lists } from '../src/data/lists.ts'
+import { HostData } from '../src/data/host_data.ts'
 import type { SessionView } from '../src/data/types.ts'
 import { environment, program, until, withData } from './environment.ts'
 
@@ -64,9 +64,30 @@ test('the damage of the log and of its sessions is known', async () => {
   const fetch = (() =>
     Promise.resolve(Response.json({ sessions: [session], damages: [DAMAGE], agents: [] }))) as typeof globalThis.fetch
   const api = new Api({ sender: program({ base: '', fetch }) })
-  const lists = new Lists(api, environment({ base: '' }).clock, signal([]))
-  lists.refresh()
-  await until('it is listed', () => lists.isLoaded.value)
-  assert.equal(lists.sessions.value[0]?.damage, DAMAGE)
-  assert.deepEqual(lists.damages.value, [DAMAGE])
+  const hostData = new HostData(api, environment({ base: '' }).clock, signal([]))
+  hostData.refresh()
+  await until('it is listed', () => hostData.isLoaded.value)
+  assert.equal(hostData.sessions.value[0]?.damage, DAMAGE)
+  assert.deepEqual(hostData.damages.value, [DAMAGE])
 })
+
+const DROPS: [string, { code?: string; reason: string }, string][] = [
+  ['ends', { code: 'shutdown', reason: 'the hub ends; reconnect' }, 'reconnecting'],
+  ['is too fast', { code: 'too-slow', reason: 'you did not read' }, 'disconnected: too slow; reconnecting'],
+  ['cannot read the log', { code: 'log-failed', reason: 'the log cannot be read: full' }, 'the log cannot be read: full'],
+  ['has a reason without a code', { reason: 'another reason' }, 'another reason'],
+]
+
+for (const [what, drop, shown] of DROPS) {
+  test(`the page shows why it was disconnected by a hub that ${what}`, async () => {
+    const fetch = (async (input: string) => {
+      if (new URL(input, 'http://hub').pathname !== '/api/stream') return Response.json({})
+      const text = `event: dropped\ndata: ${JSON.stringify(drop)}\n\n`
+      return new Response(text)
+    }) as typeof globalThis.fetch
+    await withData({ base: 'http://hub', fetch }, async (data) => {
+      await until('it is disconnected', () => data.connection.value.retryAt !== null)
+      assert.equal(data.connection.value.reason, shown)
+    })
+  })
+}

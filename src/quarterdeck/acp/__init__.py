@@ -1,6 +1,7 @@
-"""The Agent Client Protocol, version 1: types, methods, decoding and encoding, typed calls.
+"""The Agent Client Protocol: types, methods, decoding and encoding, typed calls.
 
-Types are in `schema`, methods in `methods`: `methods.SESSION_NEW.read_response(result)`.
+Types of version 1 are in `schema`, methods in `methods`:
+`methods.SESSION_NEW.read_response(result)`. Version 2 has its own in `quarterdeck.acp.v2`.
 """
 
 from quarterdeck.acp import methods, schema

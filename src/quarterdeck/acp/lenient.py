@@ -15,20 +15,36 @@ from __future__ import annotations
 
 import types
 import typing
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, ValidationError
 
-from quarterdeck.acp.field_rules import DEFAULT_ON_ERROR, DEFAULT_ON_NULL, SKIP_INVALID_ITEMS
-from quarterdeck.acp.model import AcpObject, UnionRule, Unknown
+from quarterdeck.acp import field_rules, schema
+from quarterdeck.acp.model import AcpObject, FieldRules, UnionRule, Unknown
 from quarterdeck.acp.unions import UNIONS
 
 # At run time the alias of a hooked union is a class, that of a tagged one a plain union.
-_HOOKED: dict[Any, UnionRule] = {r.alias: r for r in UNIONS if isinstance(r.alias, type)}
-_TAGGED = {frozenset(typing.get_args(r.alias)): r for r in UNIONS if r.alias not in _HOOKED}
+_HOOKED: dict[Any, UnionRule] = {}
+_TAGGED: dict[frozenset[Any], UnionRule] = {}
+_RULES: dict[str, FieldRules] = {}
+"""By the module that has the types: two versions of ACP have types of the same name."""
 _ABSENCE = (type(None), UnsetType)
+
+
+def register(module: str, unions: Iterable[UnionRule], rules: FieldRules) -> None:
+    """Know how the types of a module are read."""
+    for rule in unions:
+        if isinstance(rule.alias, type):
+            _HOOKED[rule.alias] = rule
+        else:
+            _TAGGED[frozenset(typing.get_args(rule.alias))] = rule
+    _RULES[module] = rules
+
+
+register(schema.__name__, UNIONS, FieldRules.of(field_rules))
 
 
 def dec_hook(expected: Any, obj: Any) -> Any:
@@ -143,35 +159,38 @@ def _fields(struct: type[Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
 def _object(obj: dict[str, Any], struct: type[AcpObject]) -> AcpObject:
     attributes = {}
     for field in _fields(struct):
-        value = _field(obj, field, struct.__name__)
+        value = _field(obj, field, struct)
         if value is not UNSET:
             attributes[field.name] = value
     return struct(**attributes)
 
 
-def _field(obj: dict[str, Any], field: msgspec.structs.FieldInfo, owner: str) -> Any:
+def _field(obj: dict[str, Any], field: msgspec.structs.FieldInfo, struct: type[AcpObject]) -> Any:
+    owner, rules = struct.__name__, _RULES[struct.__module__]
     if field.encode_name not in obj:
         if not field.required:
             return UNSET
         refusal = ValidationError(f"{owner} lacks {field.encode_name}")
-        return _default(field, owner, refusal)
+        return _default(field, struct, refusal)
     value = obj[field.encode_name]
     try:
         return lenient(value, field.type)
     except ValidationError as error:
-        if isinstance(value, list) and field.name in SKIP_INVALID_ITEMS.get(owner, ()):
+        if isinstance(value, list) and field.name in rules.skip_invalid_items.get(owner, ()):
             return _readable_items(value, field.type)
         refusal = ValidationError(f"{owner}.{field.encode_name}: {error}")
-        if value is None and field.name in DEFAULT_ON_NULL.get(owner, ()):
+        if value is None and field.name in rules.default_on_null.get(owner, ()):
             return _empty(field) if field.required else UNSET
-        return _default(field, owner, refusal)
+        return _default(field, struct, refusal)
 
 
-def _default(field: msgspec.structs.FieldInfo, owner: str, refusal: ValidationError) -> Any:
+def _default(
+    field: msgspec.structs.FieldInfo, struct: type[AcpObject], refusal: ValidationError
+) -> Any:
     """Return the default for an unreadable value, if the schema allows one."""
     if field.name == "meta" and not field.required:
         return UNSET
-    if field.name not in DEFAULT_ON_ERROR.get(owner, ()):
+    if field.name not in _RULES[struct.__module__].default_on_error.get(struct.__name__, ()):
         raise refusal
     return _empty(field) if field.required else UNSET
 

@@ -11,6 +11,7 @@ that difference:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
@@ -68,6 +69,20 @@ class UnionRule:
     tag_field: str | None
     variants: dict[str, type[AcpObject]]
     fallbacks: tuple[Fallback, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRules:
+    """Attributes of structs, by their names, whose malformed values are tolerated."""
+
+    default_on_error: Mapping[str, tuple[str, ...]]
+    skip_invalid_items: Mapping[str, tuple[str, ...]]
+    default_on_null: Mapping[str, tuple[str, ...]]
+
+    @classmethod
+    def of(cls, module: Any) -> FieldRules:
+        """Return the tables of a generated module `field_rules`."""
+        return cls(module.DEFAULT_ON_ERROR, module.SKIP_INVALID_ITEMS, module.DEFAULT_ON_NULL)
 
 
 class Unknown:

@@ -6,7 +6,8 @@ of sending a request that the client would reject.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -69,10 +70,18 @@ class ClientProxy(ClientFacts):
     not respond, and `AgentError` if it did not declare the capability.
     """
 
-    def __init__(self, connection: Connection, session_id: str, facts: ClientFacts) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        session_id: str,
+        facts: ClientFacts,
+        requesting: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        """`requesting` is entered while a request waits for the user."""
         super().__init__(facts.info, facts.capabilities)
         self._connection = connection
         self._session_id = session_id
+        self._requesting = requesting
 
     async def read_text_file(
         self, path: Path | str, *, line: int | None = None, limit: int | None = None
@@ -119,13 +128,14 @@ class ClientProxy(ClientFacts):
         """
         self._require("forms", can=self.can_elicit)
         tool_call = {} if tool_call_id is None else {"toolCallId": tool_call_id}
-        response = await self._call(
-            methods.ELICITATION_CREATE,
-            mode="form",
-            message=message,
-            requestedSchema=requested_schema,
-            **tool_call,
-        )
+        with self._requesting():
+            response = await self._call(
+                methods.ELICITATION_CREATE,
+                mode="form",
+                message=message,
+                requestedSchema=requested_schema,
+                **tool_call,
+            )
         answer: dict[str, Any] = to_dict(response)
         return answer
 
@@ -139,14 +149,15 @@ class ClientProxy(ClientFacts):
         """
         self._require("opening addresses", can=self.can_elicit_by_url)
         tool_call = {} if tool_call_id is None else {"toolCallId": tool_call_id}
-        response = await self._call(
-            methods.ELICITATION_CREATE,
-            mode="url",
-            message=message,
-            url=url,
-            elicitationId=elicitation_id,
-            **tool_call,
-        )
+        with self._requesting():
+            response = await self._call(
+                methods.ELICITATION_CREATE,
+                mode="url",
+                message=message,
+                url=url,
+                elicitationId=elicitation_id,
+                **tool_call,
+            )
         answer: dict[str, Any] = to_dict(response)
         return answer
 

@@ -15,8 +15,10 @@ replaces it. Writer and reader keep the same texts by the same rules.
 from __future__ import annotations
 
 import logging
+import secrets
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import get_ident
@@ -27,13 +29,17 @@ from anyio import to_thread
 from msgspec import Raw
 from msgspec.structs import replace
 
+from quarterdeck.acp import PROTOCOL_VERSION
 from quarterdeck.agent import definition
-from quarterdeck.agent.checks import Json, McpServer
+from quarterdeck.agent.checks import Json, McpServer, as_recorded
 from quarterdeck.agent.client import ClientFacts, ClientProxy
 from quarterdeck.agent.definition import ServedAgent
 from quarterdeck.agent.store import SessionRecord, StoredSession
+from quarterdeck.agent.updates_v2 import HistoryV2, UpdatesV2, updates_to_acp2
 from quarterdeck.errors import AgentError, ConnectionClosed, JsonInvalid, StorageFailed
 from quarterdeck.jsontext import decode_json, encode_json
+from quarterdeck.protocol.acp2_options import options_to_acp2
+from quarterdeck.protocol.acp2_words import command_to_acp2
 from quarterdeck.wire import Connection
 
 if TYPE_CHECKING:
@@ -61,6 +67,8 @@ class ClientLink:
     """How many sessions it may have open; None is unlimited."""
     opening: int = 0
     """Sessions being opened; they count against `max_sessions`."""
+    version: int = 1
+    """The version of ACP that `initialize` chose."""
 
 
 class AgentSession:
@@ -81,7 +89,7 @@ class AgentSession:
         self.mcp_servers = tuple(mcp_servers)
         self.data: Any = None
         """For the agent's own use while the session is open."""
-        self.client = ClientProxy(link.connection, session_id, link.facts)
+        self.client = ClientProxy(link.connection, session_id, link.facts, self.requesting)
         self.link = link
         self.turn: RunningTurn | None = None
         self.leftover: RunningTurn | None = None
@@ -96,6 +104,10 @@ class AgentSession:
         self._thread = get_ident()
         self._idle = anyio.Event()
         self._growing = GrowingOutput()
+        is_newer = link.version > PROTOCOL_VERSION
+        self._names = UpdatesV2(lambda: f"msg-{secrets.token_hex(8)}") if is_newer else None
+        self._history = HistoryV2() if is_newer else None
+        self._requests = 0
 
     @property
     def cwd(self) -> Path:
@@ -158,6 +170,8 @@ class AgentSession:
             StorageFailed: if it cannot be recorded; then it is not sent.
         """
         self._check_sending(update)
+        if self._names is not None:
+            update = self._names.named(update)
         text = _encode(update)
         if self.stored is not None and update["sessionUpdate"] not in _NOT_RECORDED:
             shorter = self._growing.shortened(update)
@@ -180,8 +194,72 @@ class AgentSession:
         if self.stored is not None:
             self.stored.append(_encode(update))
 
+    def insert_prompt(self, prompt: Sequence[Json]) -> str:
+        """Record a prompt and send it to a client with ACP 2; return the id of its message."""
+        assert self._names is not None, "a client of ACP 1 does not get its own prompt"
+        message_id = self._names.begin_message()
+        blocks = [as_recorded(block) for block in prompt]
+        for block in blocks:
+            self.record(
+                {
+                    "sessionUpdate": "user_message_chunk",
+                    "content": block,
+                    "messageId": message_id,
+                }
+            )
+        self._post({"sessionUpdate": "user_message", "messageId": message_id, "content": blocks})
+        return message_id
+
+    def post_state(self, state: str, **more: Any) -> None:
+        """Send a state to a client with ACP 2."""
+        self._post({"sessionUpdate": "state_update", "state": state, **more})
+
+    @contextmanager
+    def requesting(self) -> Iterator[None]:
+        """While a request waits for the user, a client with ACP 2 sees it in the state."""
+        self._change_requests(1)
+        try:
+            yield
+        finally:
+            self._change_requests(-1)
+
+    def _change_requests(self, change: int) -> None:
+        before = self._requests > 0
+        self._requests += change
+        is_waiting = self._requests > 0
+        if self._names is None or self.turn is None or before == is_waiting:
+            return
+        with suppress(AgentError):  # the client has disconnected
+            self.post_state("requires_action" if is_waiting else "running")
+
     def post(self, update: bytes) -> None:
-        params = {"sessionId": self.id, "update": Raw(update)}
+        """Send an update, as it is recorded, to the client."""
+        if self._names is None:
+            self._post_raw(Raw(update))
+        else:
+            for each in updates_to_acp2(decode_json(update)):
+                self._post(each)
+
+    def post_history(self, update: bytes) -> None:
+        """Send the next update of the record; a client with ACP 2 gets messages whole."""
+        if self._history is None:
+            self.post(update)
+            return
+        for each in self._history.updates(decode_json(update)):
+            self._post(each)
+
+    def end_history(self) -> None:
+        """Send the rest of the record."""
+        if self._history is not None:
+            for each in self._history.end():
+                self._post(each)
+            self._history = None
+
+    def _post(self, update: Json) -> None:
+        self._post_raw(Raw(_encode(update)))
+
+    def _post_raw(self, update: Raw) -> None:
+        params = {"sessionId": self.id, "update": update}
         try:
             self.link.connection.post(SESSION_UPDATE, params)
         except ConnectionClosed as error:
@@ -231,6 +309,16 @@ class AgentSession:
         state: dict[str, Any] = {} if modes is None else {"modes": modes}
         if self._agent.has_config_options:
             state["configOptions"] = self.config_options()
+        return state
+
+    def state_v2(self) -> dict[str, Any]:
+        """Return options and commands for the response to new and resume of ACP 2."""
+        state: dict[str, Any] = {}
+        if self._agent.has_config_options:
+            state["configOptions"] = options_to_acp2(self.config_options())
+        if self._agent.commands is not None:
+            commands = [command_to_acp2(dict(each)) for each in self._agent.commands(self)]
+            state["availableCommands"] = commands
         return state
 
     def fill_config(self) -> None:

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 import anyio
 from anyio import to_thread
@@ -54,6 +54,15 @@ class SessionParams:
     mcp_servers: Sequence[McpServer]
 
 
+class UnknownSession(RpcError):
+    """There is no such session, or it is not open."""
+
+    def __init__(self, sentence: str) -> None:
+        error = invalid(sentence)
+        super().__init__(error.code, error.message, error.data)
+        self.sentence = sentence
+
+
 class _Queue:
     """Requests that open, close or delete one session."""
 
@@ -86,6 +95,14 @@ class AgentSessions:
         if session.link is not link:
             raise _foreign(session_id)
         return session
+
+    def listed(self, link: ClientLink, cwd: str | None) -> list[dict[str, Any]]:
+        """Return the open sessions of a client as `session/list` does."""
+        return [
+            {"sessionId": session.id, "cwd": str(session.cwd)}
+            for session in self._open.values()
+            if session.link is link and cwd in (None, str(session.cwd))
+        ]
 
     @asynccontextmanager
     async def alone(self, session_id: str) -> AsyncIterator[None]:
@@ -242,7 +259,7 @@ class AgentSessions:
             raise _unknown(session_id, can_load=False)
         stored = await _open_shielded(self.store.open, session_id)
         if stored is None:
-            raise invalid(f"session not found: {session_id}")
+            raise UnknownSession(f"session not found: {session_id}")
         return stored
 
     def _record(self, stored: StoredSession, params: SessionParams) -> SessionRecord:
@@ -291,9 +308,10 @@ async def _replay(session: AgentSession, stored: StoredSession) -> None:
     while (batch := await to_thread.run_sync(next_batch)) is not None:
         for line in batch:
             await session.room()
-            session.post(line)
+            session.post_history(line)
     for call_id in unfinished:
-        session.post(encode_json(call_failed(call_id)))
+        session.post_history(encode_json(call_failed(call_id)))
+    session.end_history()
 
 
 async def _sync_and_close(session: AgentSession) -> None:
@@ -310,7 +328,7 @@ async def _sync_and_close(session: AgentSession) -> None:
 
 def _unknown(session_id: str, *, can_load: bool) -> RpcError:
     hint = "; open it with session/load or session/resume" if can_load else ""
-    return invalid(f"session not found: {session_id}{hint}")
+    return UnknownSession(f"session not found: {session_id}{hint}")
 
 
 def _foreign(session_id: str) -> RpcError:

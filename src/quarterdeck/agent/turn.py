@@ -24,12 +24,13 @@ from typing import Any, Final, cast
 import anyio
 from anyio.lowlevel import checkpoint
 
-from quarterdeck.acp import methods, schema
+from quarterdeck.acp import PROTOCOL_VERSION, methods, schema
 from quarterdeck.agent.checks import Json, prompt_text
 from quarterdeck.agent.client import ClientProxy
 from quarterdeck.agent.definition import STOP_REASONS, Prompt, Stop
 from quarterdeck.agent.session import AgentSession, call_failed, follow_call
 from quarterdeck.errors import AgentError, ConnectionFailed, QuarterdeckError, RpcError
+from quarterdeck.protocol.acp2_words import permission_params
 from quarterdeck.wire import INTERNAL_ERROR
 
 ALLOW_OR_REJECT: Final[tuple[Json, ...]] = (
@@ -121,12 +122,15 @@ class AgentTurn:
         offered = ALLOW_OR_REJECT if options is None else tuple(options)
         if not isinstance(tool_call.get("toolCallId"), str):
             raise AgentError("a tool call needs a toolCallId")
-        params = {"sessionId": self.session.id, "toolCall": tool_call, "options": offered}
-        method = methods.SESSION_REQUEST_PERMISSION
+        is_newer = self.session.link.version > PROTOCOL_VERSION
+        words = permission_params(tool_call) if is_newer else {"toolCall": tool_call}
+        params = {"sessionId": self.session.id, **words, "options": offered}
+        method = methods.SESSION_REQUEST_PERMISSION  # the answers of both versions are the same
         try:
-            answer = await self.session.link.connection.call(
-                method.name, params, read=method.read_response
-            )
+            with self.session.requesting():
+                answer = await self.session.link.connection.call(
+                    method.name, params, read=method.read_response
+                )
         except (RpcError, ConnectionFailed):
             return _rejection(offered)
         return _chosen(answer.outcome, offered)

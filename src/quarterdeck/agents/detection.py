@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from quarterdeck.agents.catalogue import DEMO, AgentSettings, KnownAgents
+from quarterdeck.agents.known_agents import DEMO, KnownAgents
 from quarterdeck.errors import JsonInvalid
 from quarterdeck.jsontext import decode_json, encode_json
 
@@ -29,30 +29,32 @@ class AgentFinding:
 
 
 def check_agents(
-    configured: Mapping[str, AgentSettings], environ: Mapping[str, str], listed: object
+    known: KnownAgents, environ: Mapping[str, str], listed: object
 ) -> Iterator[AgentFinding]:
     """Check the agents that a hub `listed`; without a list, find them as a hub does."""
-    agents = listed if isinstance(listed, list) else _find_agents(configured, environ)
+    for problem in known.catalogue.problems:
+        yield AgentFinding(is_problem=True, found=problem, remedy="fix it, or remove the file")
+    agents = listed if isinstance(listed, list) else _plain(known)
     yield from (_missing(each) for each in agents if _is_missing(each))
     installed = [each for each in agents if each["installed"] and each["name"] != DEMO]
-    known = [each["name"] for each in agents if each["source"] == "well-known"]
-    absent = [name for name in known if name not in {each["name"] for each in installed}]
+    names = {each["name"] for each in installed}
+    listed_names = [each["name"] for each in agents if each["source"] == "well-known"]
+    absent = [name for name in listed_names if name not in names]
     if installed:
         path = environ.get("PATH")
         found = ", ".join(_with_version(each, path) for each in installed)
         remedy = f'try one: quarterdeck run {installed[0]["name"]} "hello"'
     else:
         found = "only the demo agent, which needs no key and no network"
-        remedy = "install one by its own instructions; to try without: quarterdeck run demo hello"
-    missing = f"; not found: {', '.join(absent)}" if absent else ""
+        remedy = (
+            "install one: quarterdeck agents install claude; without: quarterdeck run demo hello"
+        )
+    missing = f"; can be installed: {', '.join(absent)}" if absent else ""
     yield AgentFinding(is_problem=False, found=found + missing, remedy=remedy)
 
 
-def _find_agents(
-    configured: Mapping[str, AgentSettings], environ: Mapping[str, str]
-) -> list[Mapping[str, Any]]:
-    known = KnownAgents(configured, environ).all()
-    listed: list[Mapping[str, Any]] = decode_json(encode_json(known))
+def _plain(known: KnownAgents) -> list[Mapping[str, Any]]:
+    listed: list[Mapping[str, Any]] = decode_json(encode_json(known.all()))
     return listed
 
 
@@ -70,7 +72,8 @@ def _missing(agent: Mapping[str, Any]) -> AgentFinding:
 
 
 def _with_version(agent: Mapping[str, Any], path: str | None) -> str:
-    version = _npm_version(shutil.which(agent["command"], path=path))
+    version = agent.get("installedVersion")
+    version = version or _npm_version(shutil.which(agent["command"], path=path))
     return agent["name"] if version is None else f"{agent['name']} {version}"
 
 

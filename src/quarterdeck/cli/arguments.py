@@ -24,7 +24,7 @@ DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
 SESSION: Final = "session id, or its first or last characters"
 WIDEST: Final = 98  # columns of help that are comfortable to read
 
-Names = Literal["agents", "sessions"]
+Names = Literal["agents", "sessions", "machines"]
 """What a shell can complete besides fixed words and paths."""
 
 

@@ -23,23 +23,27 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import anyio
+import msgspec
 
 from quarterdeck._version import __version__
-from quarterdeck.agents import Environment, KnownAgents, check_agents
+from quarterdeck.agents import Environment, check_agents
 from quarterdeck.cli.arguments import DONE, FAILED
 from quarterdeck.cli.config import HubConfig, config_path, hub_options, load_config
-from quarterdeck.cli.hub_access import hub_certificate, lock_owner, running_hub
+from quarterdeck.cli.hub_access import hub_certificate, running_hub
+from quarterdeck.cli.running_processes import find_process
 from quarterdeck.cli.terminal.screen import Screen
-from quarterdeck.errors import QuarterdeckError, SettingsInvalid
+from quarterdeck.errors import QuarterdeckError, SettingsInvalid, StartRefused
 from quarterdeck.http.certificates import CertificateUnusable, check_certificate
 from quarterdeck.http.client import HttpExchange
-from quarterdeck.hub.options import default_home
+from quarterdeck.hub.options import HubOptions, default_home
+from quarterdeck.hub.reach import Reach, ReachFacts, describe, look_at_machine
 from quarterdeck.machine import ConfinementStatus
-from quarterdeck.machine.process_origin import can_find_origin
+from quarterdeck.machine.home_locks import lock_owner
+from quarterdeck.machine.process_origin import found_origins
 from quarterdeck.protocol import AgentDefinition
 from quarterdeck.runner import AgentConfinement
-from quarterdeck.storage.checking import FILES, LOG, check_quickly
-from quarterdeck.views.text import plain, wrapped
+from quarterdeck.storage.check import FILES, LOG, check_quickly
+from quarterdeck.views.text import one_line, plain, wrapped
 
 Status = Literal["ok", "warn", "fail"]
 
@@ -70,6 +74,8 @@ class Installation:
     """None if it is invalid."""
     hub: Mapping[str, object] | None
     """URL and agents of the running hub; None if no hub answers."""
+    reach: Reach | None = None
+    """How phones reach the hub, or would; None if a hub does not report it."""
 
 
 def check_python(_installation: Installation) -> Iterator[Check]:
@@ -141,12 +147,20 @@ def check_home(installation: Installation) -> Iterator[Check]:
 
 def check_callers(_installation: Installation) -> Iterator[Check]:
     """Check whether the hub can tell the owner's programs from those of an agent."""
-    if can_find_origin():
+    certainty = found_origins()
+    if certainty == "all":
         found = "calls by processes of agents are recognised and refused"
         yield Check(name="callers", status="ok", found=found)
         return
-    found = "agents' processes look like your own here, so approvals are advisory"
-    remedy = "run the hub on Linux with a readable /proc, or run agents as another user"
+    if certainty == "most":
+        found = (
+            "calls by processes of agents are recognised and refused, except by one that was"
+            " started to hide it, so approvals are advisory"
+        )
+        remedy = "run agents as another user, or the hub on Linux"
+    else:
+        found = "agents' processes look like your own here, so approvals are advisory"
+        remedy = "run the hub on Linux with a readable /proc, or run agents as another user"
     yield Check(name="callers", status="warn", found=found, remedy=remedy)
 
 
@@ -182,8 +196,8 @@ def _check_database(name: str, path: Path) -> Check:
         found = f"{path} is damaged: {plain(report.problems[0])}"
         found += f" (and {more} more)" if more > 0 else ""
         remedy = (
-            "stop the hub and save what is intact: quarterdeck repair; or restore a backup:"
-            " quarterdeck restore"
+            "recover the intact data: quarterdeck down, then quarterdeck repair; or restore a"
+            " backup: quarterdeck restore"
         )
         return Check(name=name, status="fail", found=found, remedy=remedy)
     found = f"{path} has no damage at first sight, {report.size / (1 << 20):.1f} MiB"
@@ -194,7 +208,7 @@ def _check_database(name: str, path: Path) -> Check:
 
 def check_hub(installation: Installation) -> Iterator[Check]:
     """Check whether a hub is running and answers; if not, whether one could start."""
-    owner = lock_owner(installation.home)
+    owner = lock_owner(installation.home, "hub")
     if installation.hub is not None:
         found = f"running at {installation.hub['url']}"
         if installation.hub["answers"]:
@@ -210,6 +224,50 @@ def check_hub(installation: Installation) -> Iterator[Check]:
     else:
         yield Check(name="hub", status="ok", found="not running; quarterdeck up starts it")
         yield from _check_port(installation)
+
+
+def check_runner(installation: Installation) -> Iterator[Check]:
+    """Check the process that runs agents."""
+    owner = lock_owner(installation.home, "runner")
+    if owner is None:
+        remedy = ""
+        status: Status = "ok"
+        found = "not running; quarterdeck up starts it"
+        if installation.hub is not None:
+            status, found = "fail", "not running, though a hub is"
+            remedy = f"see {installation.home / 'runner.log'}, or restart: quarterdeck down"
+        yield Check(name="runner", status=status, found=found, remedy=remedy)
+        return
+    process = find_process(installation.home, "runner")
+    if process is None:
+        found = f"process {owner} runs agents itself, without a runner"
+        yield Check(name="runner", status="ok", found=found)
+        return
+    version = str(process.facts.get("version"))
+    found = f"process {owner}, version {version}"
+    if version == __version__:
+        yield Check(name="runner", status="ok", found=found)
+    else:
+        remedy = "replace it when running turns have ended: quarterdeck upgrade"
+        yield Check(name="runner", status="warn", found=found, remedy=remedy)
+
+
+def check_joined(installation: Installation) -> Iterator[Check]:
+    """Check the links to hubs on other machines."""
+    if not (installation.home / "joined.json").exists():
+        return
+    from quarterdeck.cli.joining import joined_hubs  # noqa: PLC0415  # slow, and seldom used
+
+    try:
+        hubs = joined_hubs(installation.home)
+    except StartRefused as error:
+        yield Check(name="joined hubs", status="fail", found=error.reason, remedy=error.remedy)
+        return
+    for each in hubs:
+        found, is_connected = f"{each['url']}: {each['state']}", each["state"] == "connected"
+        remedy = "" if is_connected else one_line(each["reason"])
+        status: Status = "ok" if is_connected else "warn"
+        yield Check(name="joined hubs", status=status, found=found, remedy=remedy)
 
 
 def _check_port(installation: Installation) -> Iterator[Check]:
@@ -250,6 +308,20 @@ def check_tls(installation: Installation) -> Iterator[Check]:
         found, status = f"{path} is valid for {days}", "ok" if left > _SOON_SECONDS else "warn"
     remedy = "" if status == "ok" else "renew it and restart the hub"
     yield Check(name="certificate", status=status, found=found, remedy=remedy)  # type: ignore[arg-type]
+
+
+def check_phone(installation: Installation) -> Iterator[Check]:
+    """Check how phones reach the hub; without one, how they would."""
+    reach = installation.reach
+    if reach is None:
+        return
+    place = f" at {reach.url}" if reach.url else ""
+    status: Status = "warn" if reach.is_enabled and not reach.is_usable else "ok"
+    yield Check(name="phone", status=status, found=reach.found + place, remedy=reach.next_step)
+    for way in reach.ways:
+        if way.found != reach.found:
+            step = "" if way.next_step == reach.next_step else way.next_step
+            yield Check(name="phone", status="ok", found=way.found, remedy=step)
 
 
 def check_clock(installation: Installation) -> Iterator[Check]:
@@ -300,8 +372,13 @@ def check_environment(installation: Installation) -> Iterator[Check]:
 def check_installed_agents(installation: Installation) -> Iterator[Check]:
     """Check the agents that the hub sees; without a hub, those that it would see."""
     listed = None if installation.hub is None else installation.hub.get("agents")
-    configured = {} if installation.config is None else installation.config.agents
-    for each in check_agents(configured, installation.environ, listed):
+    options = hub_options(
+        installation.config or HubConfig(),
+        home=installation.home,
+        environ=installation.environ,
+        config_file=installation.config_file,
+    )
+    for each in check_agents(options.runner.known_agents(), installation.environ, listed):
         status: Status = "warn" if each.is_problem else "ok"
         yield Check(name="agents", status=status, found=each.found, remedy=each.remedy)
 
@@ -315,7 +392,7 @@ def check_confinement(installation: Installation) -> Iterator[Check]:
         environ=installation.environ,
         config_file=installation.config_file,
     )
-    confinement = AgentConfinement(options.runner, KnownAgents(config.agents, installation.environ))
+    confinement = AgentConfinement(options.runner, options.runner.known_agents())
     general = confinement.status(None)
     yield _confinement_check("all agents", general)
     for name in config.agents:
@@ -343,8 +420,11 @@ CHECKS: Final[tuple[Callable[[Installation], Iterator[Check]], ...]] = (
     check_callers,
     check_disk,
     check_hub,
+    check_runner,
+    check_joined,
     check_databases,
     check_tls,
+    check_phone,
     check_clock,
     check_node,
     check_environment,
@@ -373,12 +453,15 @@ def examine(environ: Mapping[str, str], home: Path | None, config: Path | None) 
     loaded: HubConfig | None = None
     with suppress(SettingsInvalid):  # its own check reports the error
         loaded = load_config(environ, config)
+    hub = anyio.run(_running, folder)
+    options = hub_options(loaded or HubConfig(), home=folder, environ=environ)
     installation = Installation(
         home=folder,
         environ=environ,
         config_file=config,
         config=loaded,
-        hub=anyio.run(_running, folder),
+        hub=hub,
+        reach=anyio.run(_reach, options) if hub is None else hub.get("reach"),
     )
     return [check for run in CHECKS for check in run(installation)]
 
@@ -394,7 +477,24 @@ async def _running(home: Path) -> Mapping[str, Any] | None:
         agents = (await found.api.get("/api/agents/known"))["agents"]
     except QuarterdeckError:
         agents = None  # perhaps of another version; the agents are looked for here
-    return {"url": found.url, "agents": agents, "answers": await _answers(home, found.url)}
+    reach: Reach | None = None
+    with suppress(QuarterdeckError, msgspec.ValidationError):  # the same
+        reach = msgspec.convert(await found.api.get("/api/reach"), Reach)
+    answers = await _answers(home, found.url)
+    return {"url": found.url, "agents": agents, "answers": answers, "reach": reach}
+
+
+async def _reach(options: HubOptions) -> Reach:
+    """Return how phones would reach a hub that does not run: nothing is tried."""
+    machine = await look_at_machine(options.environ)
+    facts = ReachFacts(
+        listening=options.listening,
+        addresses=machine.addresses,
+        default_address=machine.default_address,
+        tailscale=machine.tailscale,
+        is_in_container=machine.is_in_container,
+    )
+    return describe(facts, {})
 
 
 async def _answers(home: Path, url: str | None) -> bool:

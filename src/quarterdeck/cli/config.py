@@ -20,16 +20,19 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_type_hints
 import msgspec
 from msgspec import Struct
 
-from quarterdeck.agents import AgentSettings, SandboxSettings
+from quarterdeck.agents import AgentSettings, McpServerSettings, SandboxSettings
+from quarterdeck.agents.mcp_servers import problem_of
 from quarterdeck.errors import SettingsInvalid
+from quarterdeck.http.downloads import url_refusal
 from quarterdeck.http.origins import DEFAULT_PORT, LOCAL_PROXIES
 from quarterdeck.http.remote_agent import header_problem, url_problem
 from quarterdeck.hub.auth.device import UNUSED_SECONDS
+from quarterdeck.hub.database_url import database_url_problem, has_password
 from quarterdeck.hub.options import HubOptions
 from quarterdeck.hub.view_cache import VIEW_BYTES
 from quarterdeck.machine import ConfineMode
 from quarterdeck.policy import Policy, Rule
-from quarterdeck.runner import Retention
+from quarterdeck.runner import Retention, TelemetrySettings, telemetry_problem
 
 VARIABLE: Final = "QUARTERDECK_HUB_CONFIG"
 _LONGEST: Final = 1e6  # days or minutes: a larger number is a mistake
@@ -55,6 +58,8 @@ class ServerSection(Struct, frozen=True, kw_only=True):
     trusted_proxies: tuple[str, ...] = ()
     """Addresses or networks of a proxy on another computer."""
     allow_hosts: tuple[str, ...] = ()
+    phone: bool = False
+    """Whether the hub also listens where phones can reach it: `up --phone`."""
 
 
 class PolicySection(Struct, frozen=True, kw_only=True):
@@ -78,9 +83,19 @@ class DevicesSection(Struct, frozen=True, kw_only=True):
     """After so many days without use a device must be paired again; 0 keeps it."""
 
 
+class CatalogueSection(Struct, frozen=True, kw_only=True):
+    registry: str = ""
+    """The URL or the path of an ACP registry, whose agents can be installed, too."""
+
+
 class EnvironmentSection(Struct, frozen=True, kw_only=True):
     pass_env: tuple[str, ...] = ()
     """Variables of the hub's environment that all agents inherit, besides the usual ones."""
+
+
+class DatabaseSection(Struct, frozen=True, kw_only=True):
+    url: str = ""
+    """A PostgreSQL database for the hub's data; empty: hub.db in the data directory."""
 
 
 class LogSection(Struct, frozen=True, kw_only=True):
@@ -125,6 +140,7 @@ class HubConfig(Struct, frozen=True, kw_only=True):
     policy: PolicySection = PolicySection()
     approvals: ApprovalsSection = ApprovalsSection()
     push: PushSection = PushSection()
+    database: DatabaseSection = DatabaseSection()
     log: LogSection = LogSection()
     sessions: SessionsSection = SessionsSection()
     editors: EditorsSection = EditorsSection()
@@ -132,6 +148,10 @@ class HubConfig(Struct, frozen=True, kw_only=True):
     memory: MemorySection = MemorySection()
     devices: DevicesSection = DevicesSection()
     environment: EnvironmentSection = EnvironmentSection()
+    catalogue: CatalogueSection = CatalogueSection()
+    mcp: dict[str, McpServerSettings] = {}
+    """MCP servers of sessions, by name."""
+    telemetry: TelemetrySettings = TelemetrySettings()
 
 
 def hub_options(
@@ -155,9 +175,14 @@ def hub_options(
         "behind_proxy": server.behind_proxy,
         "trusted_proxies": (*LOCAL_PROXIES, *server.trusted_proxies),
         "allowed_hosts": server.allow_hosts,
+        "phone": server.phone,
         "agents": config.agents,
+        "catalogue_folder": catalogue_folder(environ),
+        "registry": config.catalogue.registry,
+        "mcp": config.mcp,
         "policy": Policy(rule=config.policy.rule, expiry_seconds=expiry or None),
         "push_services": config.push.services,
+        "database": config.database.url,
         "synchronous": config.log.durability,
         "idle_agent_minutes": config.sessions.idle_agent_minutes,
         "editor_idle_seconds": config.editors.idle_minutes * 60,
@@ -172,11 +197,18 @@ def hub_options(
         "confine": config.confine,
         "hidden": tuple(Path(path).expanduser() for path in config.hide),
         "projects": config.projects,
+        "telemetry": config.telemetry,
         **{name: value for name, value in given.items() if value is not None},
     }
     chosen["hidden"] += own_paths(environ, config_file)
     chosen["kept"] = tuple(path / "agent.toml" for path in own_paths(environ, None))
     return HubOptions(home=home, environ=environ, **chosen)
+
+
+def catalogue_folder(environ: Mapping[str, str]) -> Path | None:
+    """Return where the user's own files of agents are: beside the configuration."""
+    default, _ = config_path({**environ, VARIABLE: ""})
+    return None if default is None else default.parent / "agents"
 
 
 def own_paths(environ: Mapping[str, str], named: Path | None) -> tuple[Path, ...]:
@@ -217,7 +249,8 @@ def load_config(environ: Mapping[str, str], named: Path | None = None) -> HubCon
             # Reading a pipe would block. One that was named, as a shell's <(…), is intended.
             raise SettingsInvalid(str(path), NOT_A_FILE)
         with path.open(encoding="utf-8") as file:
-            _check_writers(path, os.fstat(file.fileno()))
+            facts = os.fstat(file.fileno())
+            _check_writers(path, facts)
             text = file.read()
     except FileNotFoundError as error:
         if not is_named:
@@ -229,7 +262,14 @@ def load_config(environ: Mapping[str, str], named: Path | None = None) -> HubCon
     except OSError as error:
         reason = f"cannot be read: {error.strerror}; make it readable, or choose another"
         raise SettingsInvalid(str(path), reason) from error
-    return parse_config(text, str(path))
+    config = parse_config(text, str(path))
+    if has_password(config.database.url) and facts.st_mode & (stat.S_IRGRP | stat.S_IROTH):
+        reason = (
+            "has the password of database.url and can be read by other users; name a variable"
+            " instead, such as ${QUARTERDECK_DB_PASSWORD}, or chmod go-r it"
+        )
+        raise SettingsInvalid(str(path), reason)
+    return config
 
 
 def _check_writers(path: Path, facts: os.stat_result) -> None:
@@ -259,6 +299,24 @@ def others_who_write(facts: os.stat_result, *, user: int, group: int) -> str | N
     return None
 
 
+_SECTIONS: Final[dict[str, type[Any]]] = {
+    "server": ServerSection,
+    "approvals": ApprovalsSection,
+    "push": PushSection,
+    "database": DatabaseSection,
+    "log": LogSection,
+    "sessions": SessionsSection,
+    "editors": EditorsSection,
+    "retention": RetentionSection,
+    "memory": MemorySection,
+    "devices": DevicesSection,
+    "environment": EnvironmentSection,
+    "catalogue": CatalogueSection,
+    "telemetry": TelemetrySettings,
+}
+"""The tables that are read as they are."""
+
+
 def parse_config(text: str, source: str) -> HubConfig:
     """Parse a configuration.
 
@@ -275,7 +333,6 @@ def parse_config(text: str, source: str) -> HubConfig:
     reader.reject_unknown(policy, PolicySection.__struct_fields__, ("policy",))
     config = HubConfig(
         **_confinement(known, reader),
-        server=reader.section(known.get("server", {}), ServerSection, ("server",)),
         agents={
             name: reader.section(agent, AgentSettings, ("agents", name))
             for name, agent in reader.table(known.get("agents", {}), ("agents",)).items()
@@ -288,20 +345,21 @@ def parse_config(text: str, source: str) -> HubConfig:
                 )
             )
         ),
-        approvals=reader.section(known.get("approvals", {}), ApprovalsSection, ("approvals",)),
-        push=reader.section(known.get("push", {}), PushSection, ("push",)),
-        log=reader.section(known.get("log", {}), LogSection, ("log",)),
-        sessions=reader.section(known.get("sessions", {}), SessionsSection, ("sessions",)),
-        editors=reader.section(known.get("editors", {}), EditorsSection, ("editors",)),
-        retention=reader.section(known.get("retention", {}), RetentionSection, ("retention",)),
-        memory=reader.section(known.get("memory", {}), MemorySection, ("memory",)),
-        devices=reader.section(known.get("devices", {}), DevicesSection, ("devices",)),
-        environment=reader.section(
-            known.get("environment", {}), EnvironmentSection, ("environment",)
-        ),
+        **{
+            name: reader.section(known.get(name, {}), kind, (name,))
+            for name, kind in _SECTIONS.items()
+        },
+        mcp=_mcp_servers(known, reader),
     )
     _check(config, reader)
     return config
+
+
+def _mcp_servers(known: dict[str, Any], reader: _Reader) -> dict[str, McpServerSettings]:
+    return {
+        name: reader.section(server, McpServerSettings, ("mcp", name))
+        for name, server in reader.table(known.get("mcp", {}), ("mcp",)).items()
+    }
 
 
 def _confinement(known: dict[str, Any], reader: _Reader) -> dict[str, Any]:
@@ -378,13 +436,28 @@ def _check(config: HubConfig, reader: _Reader) -> None:
     if config.approvals.expire_seconds < 0:
         reason = "approvals.expire_seconds is below 0; use a number of seconds, 0 to wait for ever"
         raise reader.invalid(("approvals", "expire_seconds"), reason)
+    if (problem := database_url_problem(config.database.url)) is not None:
+        raise reader.invalid(("database", "url"), f"database.url {problem}")
     _check_spans(config, reader)
+    _check_telemetry(config.telemetry, reader)
     if config.devices.unused_days < 0:
         reason = "devices.unused_days is below 0; use a number of days, 0 to keep devices for ever"
         raise reader.invalid(("devices", "unused_days"), reason)
+    registry = config.catalogue.registry
+    if "://" in registry and (refusal := url_refusal(registry)) is not None:
+        reason = f"catalogue.registry: {refusal}; use an https URL, or the path of a file"
+        raise reader.invalid(("catalogue", "registry"), reason)
+    for name, settings in config.mcp.items():
+        if (problem := problem_of(settings)) is not None:
+            raise reader.invalid(("mcp", name), f"mcp.{name} {problem}")
     for name, agent in config.agents.items():
         _check_agent(name, agent, reader)
     _check_sandboxes(config, reader)
+
+
+def _check_telemetry(settings: TelemetrySettings, reader: _Reader) -> None:
+    if (problem := telemetry_problem(settings)) is not None:
+        raise reader.invalid(("telemetry",), f"telemetry.{problem}")
 
 
 def _check_spans(config: HubConfig, reader: _Reader) -> None:

@@ -26,9 +26,10 @@ from anyio.lowlevel import checkpoint
 
 from quarterdeck.agents import AgentSettings
 from quarterdeck.cli.arguments import DONE, FAILED, INTERRUPTED
-from quarterdeck.cli.hub_access import HubAddress, HubLink, running_hub
-from quarterdeck.cli.hub_service import PairingOffer, offer_pairing
+from quarterdeck.cli.hub_access import HubAddress, HubHandle, running_hub
+from quarterdeck.cli.hub_service import offer_pairing
 from quarterdeck.cli.log_output import hub_logging
+from quarterdeck.cli.phone_output import PairingOffer
 from quarterdeck.cli.session_settings import ChosenSettings
 from quarterdeck.cli.terminal.demo_printer import (
     DemoJsonPrinter,
@@ -346,7 +347,7 @@ async def _play(folder: Path, chosen: Namespace, demo: DemoOptions) -> int:
     ending = [each for each in _ENDING if signal.getsignal(each) is not signal.SIG_IGN]
     async with Hub(options, parts=(acp_endpoints,)) as hub, serving(hub) as address:
         with anyio.open_signal_receiver(*ending) as signals:
-            pairing = await offer_pairing(hub, chosen)
+            pairing = await offer_pairing(hub, chosen, None)
             if not chosen.json:
                 _print_start(options.home, address.url, pairing)
             if chosen.open and pairing is not None:
@@ -378,7 +379,7 @@ async def _play(folder: Path, chosen: Namespace, demo: DemoOptions) -> int:
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-async def _link(home: Path) -> HubLink:
+async def _link(home: Path) -> HubHandle:
     found = await running_hub(home)
     if found is None:
         raise CommandFailed("the hub did not start; run quarterdeck doctor")

@@ -20,15 +20,21 @@ from quarterdeck.errors import CommandFailed, Misused, QuarterdeckError
 DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
 
 
-def run(arguments: list[str], commands: Mapping[str, str], on_ready: Callable[[], None]) -> int:
+def run(
+    arguments: list[str],
+    commands: Mapping[str, str],
+    headings: Mapping[str, str],
+    on_ready: Callable[[], None],
+) -> int:
     """Run one command line and return its exit status; `on_ready` is called when all is imported.
 
+    `headings` of the help are by the name of the command that each comes before.
     Ctrl-C may raise KeyboardInterrupt in `on_ready` and from there on.
     """
     if not _streams_are_usable():
         return FAILED
     try:
-        status = _run(arguments, commands, on_ready)
+        status = _run(arguments, commands, headings, on_ready)
         sys.stdout.flush()  # here, where a closed pipe can still be handled
     except QuarterdeckError as error:
         _report(str(error))
@@ -47,13 +53,18 @@ def run(arguments: list[str], commands: Mapping[str, str], on_ready: Callable[[]
     return status
 
 
-def _run(arguments: list[str], commands: Mapping[str, str], on_ready: Callable[[], None]) -> int:
+def _run(
+    arguments: list[str],
+    commands: Mapping[str, str],
+    headings: Mapping[str, str],
+    on_ready: Callable[[], None],
+) -> int:
     if not arguments:
-        print(_help(commands), file=sys.stderr)
+        print(_help(commands, headings), file=sys.stderr)
         return MISUSED
     name, *rest = arguments
     if name in ("-h", "--help"):
-        print(_help(commands))
+        print(_help(commands, headings))
         return DONE
     if name in ("-V", "--version"):
         print(f"quarterdeck {__version__}")
@@ -76,19 +87,22 @@ def _status(error: QuarterdeckError) -> int:
     return MISUSED if isinstance(error, Misused) else FAILED
 
 
-def _help(commands: Mapping[str, str]) -> str:
+def _help(commands: Mapping[str, str], headings: Mapping[str, str]) -> str:
     width = max(map(len, commands))
-    lines = (f"  {name:{width}}  {summary}" for name, summary in commands.items())
+    lines = []
+    for name, summary in commands.items():
+        if name in headings:
+            lines += ["", f"{headings[name]}:"]
+        lines.append(f"  {name:{width}}  {summary}")
     return "\n".join(
         (
             "usage: quarterdeck COMMAND [ARGUMENT ...]",
             "",
             "Run coding agents and control them from any device.",
-            "",
             *lines,
             "",
-            "For the options of a command: quarterdeck COMMAND --help",
-            "For the version: quarterdeck --version",
+            "Run 'quarterdeck COMMAND --help' for options,"
+            " 'quarterdeck --version' for the version.",
         )
     )
 

@@ -23,7 +23,7 @@ from websockets.exceptions import ConnectionClosed as SocketClosed, InvalidHands
 from websockets.frames import CloseCode
 
 from quarterdeck.cli.arguments import DONE, FAILED, INTERRUPTED
-from quarterdeck.cli.hub_access import HubAddress, HubLink, running_hub, unknown_agent
+from quarterdeck.cli.hub_access import HubAddress, HubHandle, running_hub, unknown_agent
 from quarterdeck.cli.log_output import log_to_stderr
 from quarterdeck.cli.terminal.screen import print_note
 from quarterdeck.errors import CommandFailed, ConnectionClosed, StartRefused
@@ -91,7 +91,7 @@ async def _relay(address: HubAddress, agent: str) -> int:
 
 
 @asynccontextmanager
-async def _hub(address: HubAddress) -> AsyncIterator[HubLink]:
+async def _hub(address: HubAddress) -> AsyncIterator[HubHandle]:
     """Find the running hub, or run one until the editor disconnects.
 
     Raises:
@@ -119,7 +119,7 @@ async def _hub(address: HubAddress) -> AsyncIterator[HubLink]:
         yield link
 
 
-async def _other_hub(address: HubAddress) -> HubLink | None:
+async def _other_hub(address: HubAddress) -> HubHandle | None:
     """Wait for the hub of another editor that was started at the same time."""
     with anyio.move_on_after(STARTING_SECONDS):
         while True:
@@ -131,7 +131,7 @@ async def _other_hub(address: HubAddress) -> HubLink | None:
 
 
 @asynccontextmanager
-async def _socket(link: HubLink, agent: str) -> AsyncIterator[ClientConnection]:
+async def _socket(link: HubHandle, agent: str) -> AsyncIterator[ClientConnection]:
     assert link.socket is not None, "a hub that serves has a socket"
     try:
         socket = await connect(

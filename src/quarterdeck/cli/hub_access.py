@@ -1,8 +1,7 @@
 """The hub that a command uses: the running one, or one in this process (`own_hub`).
 
-A running hub writes where it is to `hub.json` in the data directory and holds the lock of the
-directory. Commands use its Unix socket, which belongs to its user, so they need no token. The file
-alone proves nothing: after `kill -9` it stays. So the lock is checked first (`_is_running`).
+A running hub writes where it is to `hub.json` in the data directory and holds `hub.lock`. Commands
+use its Unix socket, which belongs to its user, so they need no token.
 
 Two commands can find no hub at the same moment, or one can find a hub that has its lock but does
 not listen yet. The one that cannot get the lock waits a few seconds for the other's `hub.json`
@@ -12,7 +11,6 @@ not listen yet. The one that cannot get the lock waits a few seconds for the oth
 from __future__ import annotations
 
 import difflib
-import fcntl
 import os
 from argparse import Namespace
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -24,15 +22,18 @@ from typing import Any, Final
 import anyio
 
 from quarterdeck.cli.arguments import data_directory
+from quarterdeck.cli.running_processes import find_process
 from quarterdeck.client import WebSocketTransport
-from quarterdeck.errors import CommandFailed, JsonInvalid, StartRefused
+from quarterdeck.errors import CommandFailed, StartRefused
 from quarterdeck.http.client import EmbeddedExchange, HubApi, SocketExchange
 from quarterdeck.http.unix_sockets import check_listener, connected
-from quarterdeck.jsontext import decode_json
+from quarterdeck.machine.home_locks import lock_owner
 from quarterdeck.protocol import Transport
 from quarterdeck.views.text import one_line
 
-_START_SECONDS: Final = 3.0  # for a hub, from locking its directory to listening
+ANSWER_SECONDS: Final = 15.0
+"""For a hub to answer at all; one that is being replaced takes a few seconds."""
+_START_SECONDS: Final = 15.0  # for a hub, from locking its directory to listening
 _POLL_SECONDS: Final = 0.05
 
 
@@ -51,7 +52,7 @@ class HubAddress:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HubLink:
+class HubHandle:
     """A hub that a command can call."""
 
     api: HubApi
@@ -68,7 +69,7 @@ class HubLink:
 
 
 @asynccontextmanager
-async def open_hub(address: HubAddress) -> AsyncIterator[HubLink]:
+async def open_hub(address: HubAddress) -> AsyncIterator[HubHandle]:
     """Use the running hub, or open one in this process until the block ends.
 
     Raises:
@@ -92,17 +93,17 @@ async def open_hub(address: HubAddress) -> AsyncIterator[HubLink]:
                 raise
             yield found
             return
-        yield HubLink(
+        yield HubHandle(
             api=HubApi(EmbeddedExchange(app)),
             transport=transport,
             url=None,
         )
 
 
-async def _starting_hub(home: Path) -> HubLink | None:
+async def _starting_hub(home: Path) -> HubHandle | None:
     """Wait for a hub that has the lock but does not listen yet; return None if it never does."""
     with anyio.move_on_after(_START_SECONDS):
-        while lock_owner(home) is not None:
+        while lock_owner(home, "hub") is not None:
             found = await running_hub(home)
             if found is not None:
                 return found
@@ -110,7 +111,7 @@ async def _starting_hub(home: Path) -> HubLink | None:
     return None
 
 
-async def require_hub(address: HubAddress) -> HubLink:
+async def require_hub(address: HubAddress) -> HubHandle:
     """Return the running hub.
 
     Raises:
@@ -124,26 +125,35 @@ async def require_hub(address: HubAddress) -> HubLink:
     return found
 
 
-async def running_hub(home: Path) -> HubLink | None:
+async def running_hub(home: Path) -> HubHandle | None:
     """Return the running hub; None if there is none.
 
     Raises:
         CommandFailed: if there is one that cannot be used.
     """
-    facts = _hub_facts(home / "hub.json")
-    if facts is None or not _is_running(home, facts.get("pid")):
-        return None  # a killed hub leaves its file behind
-    url, path = str(facts["url"]), _socket_path(home, facts)
+    found = find_process(home, "hub")
+    if found is None:
+        return None
+    url, path = str(found.facts.get("url")), _socket_path(home, found.facts)
     _check_socket(path)
     api = HubApi(SocketExchange(path))
-    await api.get("/api/device")
-    return HubLink(api=api, transport=lambda: WebSocketTransport(socket=path), url=url, socket=path)
+    try:
+        with anyio.fail_after(ANSWER_SECONDS):
+            await api.get("/api/device")
+    except TimeoutError as error:
+        raise CommandFailed(
+            f"the hub (process {found.pid}) does not answer; to replace it, while agents keep"
+            f" running: kill -9 {found.pid}, then quarterdeck up"
+        ) from error
+    return HubHandle(
+        api=api, transport=lambda: WebSocketTransport(socket=path), url=url, socket=path
+    )
 
 
 def hub_certificate(home: Path) -> Path | None:
     """Return the certificate of the running hub, which clients of its port trust."""
-    facts = _hub_facts(home / "hub.json") or {}
-    path = facts.get("certificate")
+    found = find_process(home, "hub")
+    path = None if found is None else found.facts.get("certificate")
     return Path(path) if isinstance(path, str) else None
 
 
@@ -174,40 +184,6 @@ def _check_socket(path: Path) -> None:
             f"the hub does not answer at {path}: {error.strerror or error};"
             " run quarterdeck doctor, or restart it: quarterdeck up"
         ) from error
-
-
-def _hub_facts(path: Path) -> dict[str, Any] | None:
-    try:
-        facts = decode_json(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise CommandFailed(
-            f"cannot read {path}: {error.strerror}; run quarterdeck doctor"
-        ) from error
-    except JsonInvalid:
-        return None  # a hub was killed while writing it
-    return facts if isinstance(facts, dict) and isinstance(facts.get("url"), str) else None
-
-
-def _is_running(home: Path, pid: Any) -> bool:
-    """Return whether the hub that wrote `hub.json` still holds the lock of its directory."""
-    return lock_owner(home) == str(pid)
-
-
-def lock_owner(home: Path) -> str | None:
-    """Return the id of the process that holds the lock of a data directory; None: it is free."""
-    try:
-        lock = os.open(home / "hub.lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return os.pread(lock, 20, 0).decode(errors="replace").strip() or "unknown"
-    finally:
-        os.close(lock)
-    return None
 
 
 async def unknown_agent(api: HubApi, name: str) -> CommandFailed:

@@ -1,4 +1,4 @@
-"""What the hub lists: agents, sessions and devices; and what can be done with a device.
+"""What the hub lists: sessions and devices; and what can be done with a device.
 
 Each public function is a command: it takes the parsed arguments and returns the exit status.
 """
@@ -12,9 +12,13 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import anyio
+import msgspec
 
 from quarterdeck.cli.arguments import DONE
+from quarterdeck.cli.commands.devices import SCOPES
 from quarterdeck.cli.hub_access import HubAddress, open_hub, require_hub
+from quarterdeck.cli.machines import joined_machines, machine_state
+from quarterdeck.cli.phone_output import PairingOffer, print_pairing, print_phone
 from quarterdeck.cli.sessions import (
     STATES,
     find_session,
@@ -27,49 +31,8 @@ from quarterdeck.cli.sessions import (
 from quarterdeck.cli.terminal.screen import Screen, print_json, print_note
 from quarterdeck.errors import Misused
 from quarterdeck.http.client import HubApi
-from quarterdeck.hub.auth.pairing import qr_text
+from quarterdeck.hub.reach import Reach
 from quarterdeck.views.text import one_line
-
-# ---- agents ------------------------------------------------------------------------------------
-
-
-def list_agents(chosen: Namespace) -> int:
-    found = anyio.run(_fetch_agents, HubAddress.of(chosen))
-    if chosen.json:
-        print_json(found)
-    else:
-        _print_agents(Screen(sys.stdout), found["agents"], found["running"])
-    return DONE
-
-
-async def _fetch_agents(address: HubAddress) -> dict[str, Any]:
-    async with open_hub(address) as hub:
-        known = (await hub.api.get("/api/agents/known"))["agents"]
-        running = (await hub.api.get("/api/agents"))["agents"]
-    return {"agents": known, "running": running}
-
-
-def _print_agents(
-    screen: Screen, known: Sequence[Mapping[str, Any]], running: Sequence[Mapping[str, Any]]
-) -> None:
-    """Print a line per agent: running first, then installed, then missing."""
-    statuses = {each.get("name"): each["status"] for each in running}
-    rows = [
-        (
-            str(agent["name"]),
-            str(statuses.pop(agent["name"], "installed" if agent["installed"] else "not found")),
-            str(agent["source"]),
-            str(agent.get("url") or " ".join(map(str, (agent["command"], *agent["args"])))),
-        )
-        for agent in known
-    ]
-    rows += [
-        (one_line(name or "?"), str(status), "by command", "") for name, status in statuses.items()
-    ]
-    order = {"not found": 2, "installed": 1}
-    rows.sort(key=lambda row: order.get(row[1], 0))
-    screen.table(rows, ("strong", "", "dim", "dim"))
-
 
 # ---- sessions ----------------------------------------------------------------------------------
 
@@ -77,11 +40,12 @@ def _print_agents(
 def list_sessions(chosen: Namespace) -> int:
     if chosen.end_agent is not None:
         return anyio.run(_end_agent, chosen)
-    sessions = select_sessions(anyio.run(_fetch_sessions, chosen), chosen)
+    listed, machines = anyio.run(_fetch_sessions, chosen)
+    sessions = select_sessions(listed, chosen)
     if chosen.json:
         print_json({"sessions": sessions[: chosen.limit]})
         return DONE
-    _print_sessions(Screen(sys.stdout), sessions[: chosen.limit])
+    _print_sessions(Screen(sys.stdout), sessions[: chosen.limit], machines)
     if not sessions:
         print_note("no matching sessions; quarterdeck run AGENT PROMPT starts one")
     elif len(sessions) > chosen.limit:
@@ -102,12 +66,16 @@ async def _end_agent(chosen: Namespace) -> int:
     return DONE
 
 
-async def _fetch_sessions(chosen: Namespace) -> list[dict[str, Any]]:
+async def _fetch_sessions(
+    chosen: Namespace,
+) -> tuple[list[dict[str, Any]], list[Mapping[str, Any]]]:
+    """Return the sessions, and the machines that have joined the hub."""
     which = "only" if chosen.archived else "exclude"
     async with open_hub(HubAddress.of(chosen)) as hub:
         listed = (await hub.api.get(f"/api/sessions?archived={which}"))["sessions"]
         waiting = await waiting_sessions(hub.api)
-    return [{**session, "state": state_of(session, waiting)} for session in listed]
+        machines = await joined_machines(hub.api)
+    return [{**session, "state": state_of(session, waiting)} for session in listed], machines
 
 
 def select_sessions(sessions: Sequence[dict[str, Any]], chosen: Namespace) -> list[dict[str, Any]]:
@@ -123,20 +91,30 @@ def select_sessions(sessions: Sequence[dict[str, Any]], chosen: Namespace) -> li
     return wanted
 
 
-def _print_sessions(screen: Screen, sessions: Sequence[dict[str, Any]]) -> None:
+def _print_sessions(
+    screen: Screen, sessions: Sequence[dict[str, Any]], machines: Sequence[Mapping[str, Any]]
+) -> None:
+    """Print a line per session; with its machine, if there are others than the hub's own."""
+    names = {each["id"]: _machine(each) for each in machines}
     screen.table(
         [
             (
                 session["shortId"],
                 session["state"].replace("-", " "),
+                *((names.get(session.get("machine", ""), "-"),) if names else ()),
                 one_line(session.get("agent") or "-"),
                 f"{session['lastSeq']} events",
                 _title(session),
             )
             for session in sessions
         ],
-        ("strong", "", "", "dim", ""),
+        ("strong", "", *(("",) if names else ()), "", "dim", ""),
     )
+
+
+def _machine(machine: Mapping[str, Any]) -> str:
+    name = one_line(machine["name"])
+    return name if machine["state"] == "connected" else f"{name} ({machine_state(machine)})"
 
 
 def _title(session: Mapping[str, Any]) -> str:
@@ -154,8 +132,9 @@ _OPERANDS: Final = {
     "log": "no ID",
     "revoke": "one ID",
     "rename": "an ID and a name",
+    "scope": "an ID and a SCOPE, or MACHINE=SCOPE for one machine",
 }
-_COUNTS: Final = {"list": 0, "pair": 0, "token": 0, "log": 0, "revoke": 1, "rename": 2}
+_COUNTS: Final = {"list": 0, "pair": 0, "token": 0, "log": 0, "revoke": 1, "rename": 2, "scope": 2}
 
 
 def manage_devices(chosen: Namespace) -> int:
@@ -244,6 +223,33 @@ async def _rename(api: HubApi, chosen: Namespace) -> None:
     _report(chosen, changed, words)
 
 
+async def _change_scope(api: HubApi, chosen: Namespace) -> None:
+    device = await _find_device(api, chosen.words[0])
+    machine, equals, scope = chosen.words[1].rpartition("=")
+    if scope not in SCOPES:
+        raise Misused(f"{scope!r} is not a scope; choose one of: {', '.join(SCOPES)}")
+    change: dict[str, Any] = {"scope": scope}
+    where = ""
+    if equals:
+        limits = {**device.get("machineScopes", {}), await _machine_id(api, machine): scope}
+        change, where = {"machineScopes": limits}, f" on {one_line(machine)}"
+    path = f"/api/devices/{quote(device['id'], safe='')}"
+    changed = await api.call("PATCH", path, change)
+    _report(chosen, changed, f"{one_line(device['name'])} has the scope {scope}{where}")
+
+
+async def _machine_id(api: HubApi, given: str) -> str:
+    """Return the id of a machine by its name or id; `here` is the hub's own, `*` all others."""
+    if given in ("here", "*"):
+        return given
+    machines = (await api.get("/api/machines"))["machines"]
+    for each in machines:
+        if given in (each["id"], each["name"]):
+            return str(each["id"])
+    names = ", ".join(["here", "*", *(one_line(each["name"]) for each in machines)])
+    raise Misused(f"there is no machine {given!r}; choose one of: {names}")
+
+
 async def _find_device(api: HubApi, given: str) -> Mapping[str, Any]:
     listed = (await api.get("/api/devices"))["devices"]
     found: Mapping[str, Any] = match_id(given, {each["id"]: each for each in listed}, "device")
@@ -260,9 +266,14 @@ def _report(chosen: Namespace, response: Any, words: str) -> None:
 def _print_devices(screen: Screen, devices: Sequence[Mapping[str, Any]]) -> None:
     short = short_ids([device["id"] for device in devices])
     screen.table(
-        [(short[each["id"]], each["scope"], _last_seen(each), each["name"]) for each in devices],
+        [(short[each["id"]], _scope(each), _last_seen(each), each["name"]) for each in devices],
         ("strong", "", "dim", ""),
     )
+
+
+def _scope(device: Mapping[str, Any]) -> str:
+    is_limited = bool(device.get("machineScopes"))
+    return f"{device['scope']}, less on some machines" if is_limited else str(device["scope"])
 
 
 def _last_seen(device: Mapping[str, Any]) -> str:
@@ -272,16 +283,18 @@ def _last_seen(device: Mapping[str, Any]) -> str:
 
 
 def _print_pairing(screen: Screen, response: Mapping[str, Any], *, with_qr: bool) -> None:
-    """Print the link and the code that pair one device."""
-    link = str(response["link"])
-    if with_qr and screen.is_fancy:
-        screen.line(qr_text(link).rstrip("\n"))
-    screen.line(f"link  {link}")
-    screen.line(f"code  {response['code']}", "strong")
+    """Print the link and the code that pair one device; a QR code only if a phone can open it."""
     pairing = response["pairing"]
-    screen.line(
-        f"pairs one device with scope {pairing['scope']}; expires {pairing['expiresAt']}", "dim"
-    )
+    offer = PairingOffer(link=response["link"], code=response["code"], scope=pairing["scope"])
+    # A hub of an earlier version does not report how phones reach it.
+    reach = msgspec.convert(response["reach"], Reach) if "reach" in response else None
+    if reach is not None and reach.is_usable:
+        print_phone(screen, reach, offer, with_qr=with_qr)
+        return
+    print_pairing(screen, offer)
+    if reach is not None:
+        screen.line(f"{reach.found}; this link works only on this computer.", "dim")
+        screen.line(reach.next_step, "dim")
 
 
 _ACTIONS: Final[Mapping[str, Callable[[HubApi, Namespace], Awaitable[None]]]] = {
@@ -291,4 +304,5 @@ _ACTIONS: Final[Mapping[str, Callable[[HubApi, Namespace], Awaitable[None]]]] = 
     "log": _print_history,
     "revoke": _revoke,
     "rename": _rename,
+    "scope": _change_scope,
 }

@@ -11,6 +11,8 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -57,6 +59,39 @@ def hub_logging(file: Path | None) -> Iterator[None]:
         root.setLevel(before[0])
         if stream is not None:
             stream.close()
+
+
+MOST_LOG_BYTES: Final = 4 << 20
+"""Of the runner's log; then a new file is begun, and one old file is kept."""
+
+
+class _PrivateLog(RotatingFileHandler):
+    @override
+    def _open(self) -> TextIOWrapper:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        return os.fdopen(os.open(self.baseFilename, flags, 0o600), "a", encoding="utf-8")
+
+
+@contextmanager
+def runner_logging(file: Path, *, is_detached: bool) -> Iterator[None]:
+    """Write everything from info on to a bounded file, and warnings to stderr if it is read."""
+    kept = _PrivateLog(file, maxBytes=MOST_LOG_BYTES, backupCount=1)
+    handlers = [_handler(kept, JsonLines(), logging.INFO)]
+    if not is_detached:
+        handlers.append(_stderr())
+    root = logging.getLogger()
+    before = root.level, root.handlers[:]
+    root.handlers, level = handlers, logging.INFO
+    root.setLevel(level)
+    try:
+        yield
+    except BaseException:
+        logging.getLogger(__name__).exception("the runner has failed")
+        raise
+    finally:
+        root.setLevel(before[0])
+        root.handlers = before[1]
+        kept.close()
 
 
 def _stderr() -> logging.Handler:

@@ -16,12 +16,17 @@ import anyio
 import msgspec
 
 from quarterdeck.cli.arguments import DONE, FAILED
-from quarterdeck.cli.hub_access import HubAddress, lock_owner, running_hub
+from quarterdeck.cli.hub_access import HubAddress, running_hub
+from quarterdeck.cli.runner_start import RUNNER_SOCKET
+from quarterdeck.cli.running_processes import find_process
 from quarterdeck.cli.terminal.screen import Screen, print_json
 from quarterdeck.errors import CommandFailed, StartRefused
+from quarterdeck.machine.home_locks import BOTH, lock_owner, locked_home
+from quarterdeck.runner.link import connected_runner
 from quarterdeck.storage.backup import restore_backup, write_backup
-from quarterdeck.storage.checking import FileReport, check_folder
+from quarterdeck.storage.check import HUB, FileReport, check_folder
 from quarterdeck.storage.compaction import compact_folder
+from quarterdeck.storage.database import vacuum_file
 from quarterdeck.storage.repair import repair_folder
 from quarterdeck.views.text import plain
 
@@ -57,7 +62,7 @@ def _print_reports(screen: Screen, home: Path, reports: list[FileReport]) -> Non
             style = "bad" if each.status == "damaged" else ""
             screen.line(f"{each.file}: {plain(problem)}", style)
     if any(each.status == "damaged" for each in reports):
-        advice = "to recover what is intact, stop the hub and run: quarterdeck repair"
+        advice = "to recover what is intact, run: quarterdeck down, then quarterdeck repair"
         screen.line(f"{home} is damaged; {advice}", "strong")
     else:
         screen.line(f"{home} is intact", "good")
@@ -131,7 +136,20 @@ async def _compact(address: HubAddress) -> list[dict[str, Any]]:
         raise CommandFailed(
             f"there is no folder {address.home}; pass the data directory with --home"
         )
+    if find_process(address.home, "runner") is not None:
+        return await _compact_beside_runner(address.home)
     compacted: list[dict[str, Any]] = msgspec.to_builtins(await compact_folder(address.home))
+    return compacted
+
+
+async def _compact_beside_runner(home: Path) -> list[dict[str, Any]]:
+    """Compact what no process uses; the runner compacts its own files."""
+    with locked_home(home, "hub"):
+        async with connected_runner(home / RUNNER_SOCKET) as runner:
+            files = await runner.compact()
+        if (home / HUB).exists():
+            files.append(vacuum_file(home / HUB))
+    compacted: list[dict[str, Any]] = msgspec.to_builtins(files)
     return compacted
 
 
@@ -140,12 +158,20 @@ def _alone(home: Path, work: Any) -> Any:
     try:
         return work()
     except StartRefused as error:
-        owner = lock_owner(home)
-        if owner is None:
-            raise
-        raise CommandFailed(
-            f"process {owner} uses {home}; stop the hub first: kill {owner}"
-        ) from error
+        raise _used_by(home) or error from error
+
+
+def _used_by(home: Path) -> CommandFailed | None:
+    owners = [(role, lock_owner(home, role)) for role in BOTH]
+    held = [(role, owner) for role, owner in owners if owner is not None]
+    if not held:
+        return None
+    running = [f"a {role} (process {owner})" for role, owner in held if find_process(home, role)]
+    if running:
+        return CommandFailed(
+            f"{' and '.join(running)} uses {home}; stop it first: quarterdeck down"
+        )
+    return CommandFailed(f"another command (process {held[0][1]}) uses {home}; wait until it ends")
 
 
 def _home(chosen: Namespace) -> Path:

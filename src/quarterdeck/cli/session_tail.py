@@ -10,7 +10,7 @@ from typing import Any, Final
 import anyio
 
 from quarterdeck.cli.arguments import DONE
-from quarterdeck.cli.hub_access import HubAddress, HubLink, require_hub
+from quarterdeck.cli.hub_access import HubAddress, HubHandle, require_hub
 from quarterdeck.cli.sessions import SessionFollower, find_session
 from quarterdeck.cli.terminal.screen import Screen
 from quarterdeck.cli.terminal.session_printer import (
@@ -56,7 +56,7 @@ async def _tail(chosen: Namespace) -> int:
     return DONE
 
 
-async def _list_sessions(hub: HubLink) -> list[dict[str, Any]]:
+async def _list_sessions(hub: HubHandle) -> list[dict[str, Any]]:
     listed: list[dict[str, Any]] = (await hub.api.get("/api/sessions"))["sessions"]
     return listed
 
@@ -67,7 +67,7 @@ class _Tail:
     def __init__(
         self,
         address: HubAddress,
-        hub: HubLink,
+        hub: HubHandle,
         printer: SessionPrinter,
         one: Mapping[str, Any] | None,
     ) -> None:

@@ -14,7 +14,7 @@ import anyio
 import msgspec
 from msgspec import Raw, Struct
 
-from quarterdeck.cli.hub_access import HubAddress, HubLink, running_hub
+from quarterdeck.cli.hub_access import HubAddress, HubHandle, running_hub
 from quarterdeck.client import Client
 from quarterdeck.errors import AcpError, CommandFailed, EventInvalid, HubDeclined
 from quarterdeck.http.client import HubApi
@@ -194,7 +194,7 @@ _T = TypeVar("_T")
 class SessionFollower:
     """Follows sessions of a hub; reconnects, to a restarted hub as well."""
 
-    def __init__(self, address: HubAddress, hub: HubLink, note: Callable[[str], None]) -> None:
+    def __init__(self, address: HubAddress, hub: HubHandle, note: Callable[[str], None]) -> None:
         self.hub = hub
         self._address = address
         self._note = note
@@ -221,7 +221,7 @@ class SessionFollower:
 
     def follow(self, client: Client, session_id: str, on_new: Callable[[Event], None]) -> None:
         """Deliver every event of a session that was not delivered yet."""
-        epoch = client.connection.log_epoch
+        epoch = client.connection.epoch_of(session_id)
 
         def on_event(event: Event) -> None:
             if event.seq > self.last_seq(session_id):
@@ -270,7 +270,7 @@ class SessionFollower:
         if found is not None:
             self.hub = found
 
-    async def retry(self, call: Callable[[HubLink], Awaitable[_T]]) -> _T:
+    async def retry(self, call: Callable[[HubHandle], Awaitable[_T]]) -> _T:
         """Make an idempotent call, again and again while the hub is away.
 
         Raises:

@@ -19,9 +19,10 @@ from typing import Any, Final
 import anyio
 from anyio.abc import TaskGroup
 
-from quarterdeck.agents import expand_headers
+from quarterdeck.agents import expand_headers, parse_server
 from quarterdeck.cli.arguments import DONE, FAILED, INTERRUPTED
-from quarterdeck.cli.hub_access import HubAddress, HubLink, open_hub, unknown_agent
+from quarterdeck.cli.hub_access import HubAddress, HubHandle, open_hub, unknown_agent
+from quarterdeck.cli.machines import find_machine
 from quarterdeck.cli.session_settings import ChosenSettings, apply_settings, parsed_options
 from quarterdeck.cli.sessions import SessionFollower, find_session, path_of
 from quarterdeck.cli.terminal.keyboard import has_person
@@ -61,7 +62,7 @@ _HELP: Final = "see quarterdeck run --help"
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What to run, and how to answer requests."""
+    """Of the command `run`: where the prompt goes, and how to answer requests."""
 
     agent: str | None
     program: tuple[str, ...]
@@ -72,6 +73,8 @@ class RunOptions:
     answer_mode: AnswerMode
     is_json: bool
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    mcp_servers: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+    machine: str | None = None
 
     @property
     def definition(self) -> dict[str, Any] | None:
@@ -102,6 +105,8 @@ def _run_options(chosen: Namespace) -> RunOptions:
     agent, prompt = _agent_and_prompt(chosen)
     if chosen.program is not None and not chosen.program:
         raise Misused(f"no program after --; {_HELP}")
+    if chosen.mcp and chosen.session is not None:
+        raise Misused("--mcp is for a new session; drop it or --session")
     if chosen.header and (agent is None or not _is_url(agent)):
         raise Misused("--header is for an agent at a URL; set headers of others in hub.toml")
     return RunOptions(
@@ -109,13 +114,15 @@ def _run_options(chosen: Namespace) -> RunOptions:
         program=tuple(chosen.program or ()),
         session=chosen.session,
         prompt=_read_prompt(prompt),
-        cwd=_working_directory(chosen.cwd),
+        cwd=_working_directory(chosen.cwd) if chosen.machine is None else _there(chosen),
         settings=ChosenSettings(
             mode=chosen.mode, model=chosen.model, options=parsed_options(chosen.option)
         ),
         answer_mode=_answer_mode(chosen),
         is_json=chosen.json,
         headers=_headers(chosen.header or (), os.environ),
+        mcp_servers=tuple(parse_server(each, os.environ) for each in chosen.mcp),
+        machine=chosen.machine,
     )
 
 
@@ -173,6 +180,16 @@ def _working_directory(given: Path | None) -> str:
     return os.fspath(folder)
 
 
+def _there(chosen: Namespace) -> str:
+    """Return the directory on another machine."""
+    if chosen.session is not None or chosen.program is not None:
+        raise Misused("--machine is for an agent by its name; drop --session or the program")
+    folder: Path | None = chosen.cwd
+    if folder is None or not folder.is_absolute():
+        raise Misused("--machine needs --cwd with an absolute directory there")
+    return os.fspath(folder)
+
+
 def _answer_mode(chosen: Namespace) -> AnswerMode:
     if chosen.yes:
         return "allow"
@@ -198,7 +215,7 @@ class FollowedTurn:
     """A prompt that is run, printed as it progresses, and answered from the terminal."""
 
     def __init__(
-        self, address: HubAddress, hub: HubLink, options: RunOptions, printer: SessionPrinter
+        self, address: HubAddress, hub: HubHandle, options: RunOptions, printer: SessionPrinter
     ) -> None:
         self._scope = anyio.CancelScope()
         self._options = options
@@ -253,16 +270,20 @@ class FollowedTurn:
         if options.session is not None:
             return await find_session(api, options.session)
         body: dict[str, Any] = {"cwd": options.cwd}
+        if options.mcp_servers:
+            body["mcpServers"] = list(options.mcp_servers)
         definition = options.definition
         if definition is not None:
             agent = await api.post("/api/agents", {"definition": definition})
             body["agentId"] = agent["agentId"]
         else:
             body["agent"] = options.agent
+        if options.machine is not None:
+            body["machine"] = (await find_machine(api, options.machine))["id"]
         try:
             session: dict[str, Any] = await api.post("/api/sessions", body)
         except HubDeclined as error:
-            if error.status == 404:
+            if error.status == 404 and options.machine is None:
                 raise await unknown_agent(api, str(options.agent)) from error
             raise
         return session
@@ -276,6 +297,11 @@ class FollowedTurn:
     async def _prompt(self) -> Mapping[str, Any]:
         body = {"key": self._key, "prompt": self._options.prompt}
         entry: Mapping[str, Any] = await self._call("POST", f"{self._path}/prompts", body)
+        until = entry.get("waitsUntil")
+        if until is not None:
+            self._printer.note(
+                f"the machine of this session is away; the prompt waits for it until {until}"
+            )
         delay = _FIRST_POLL
         while not _has_ended(entry):
             with anyio.move_on_after(delay):
@@ -287,7 +313,7 @@ class FollowedTurn:
         return entry
 
     async def _call(self, method: str, path: str, body: Any = None) -> Any:
-        async def call(hub: HubLink) -> Any:
+        async def call(hub: HubHandle) -> Any:
             return await hub.api.call(method, path, body)
 
         return await self._follower.retry(call)
@@ -306,6 +332,8 @@ class FollowedTurn:
         self._follower.follow(client, self._session_id, self._on_event)
         client.elicitations.subscribe(lambda: self._on_forms(client))
         self._on_forms(client)
+        client.permissions.subscribe(lambda: self._on_child_permissions(client))
+        self._on_child_permissions(client)
 
     def _on_event(self, event: Event) -> None:
         is_replayed = self._is_replayed(event)
@@ -345,9 +373,40 @@ class FollowedTurn:
     def _on_forms(self, client: Client) -> None:
         if client.connection.status == "closed":
             return  # pending forms are unknown until the next connection
-        forms = client.elicitations.pending
-        mine = [each for each in forms if each.session_id == self._session_id]
-        self._responder.on_forms({each.request_id: dict(each.request) for each in mine})
+        mine = {}
+        for each in client.elicitations.pending:
+            child = self._child_name(client, each.session_id)
+            if each.session_id == self._session_id:
+                mine[each.request_id] = dict(each.request)
+            elif child is not None:
+                words = f"{child}: {each.request.get('message', '')}"
+                mine[each.request_id] = {**each.request, "message": words}
+        self._responder.on_forms(mine)
+
+    def _on_child_permissions(self, client: Client) -> None:
+        if client.connection.status == "closed":
+            return
+        named = (
+            (each.request_id, self._child_name(client, each.session_id))
+            for each in client.permissions.pending
+        )
+        self._responder.on_child_permissions({key: name for key, name in named if name is not None})
+
+    def _child_name(self, client: Client, session_id: object) -> str | None:
+        """Return the title of a sub-agent beneath this session; None for any other session."""
+        name, current = None, session_id
+        seen: set[str] = set()
+        while isinstance(current, str) and current not in seen:
+            if current == self._session_id:
+                return name
+            seen.add(current)
+            handle = client.sessions.get(current)
+            if handle is None:
+                return None
+            snapshot = handle.snapshot
+            name = name or (snapshot.title if isinstance(snapshot.title, str) else current)
+            current = snapshot.parent_session_id
+        return None
 
     # ---- the end -------------------------------------------------------------------------------
 

@@ -7,9 +7,9 @@ async with Client(transport) as client:
     await session.prompt("hello")
 
 The client keeps live copies (`Mirror`) of the host's agents, sessions and pending requests. They
-are filled by calls and kept up to date by the host's events. Listeners are plain functions, called
-after each change by the code that delivers the event; an exception in one is logged and stops
-nothing else.
+are filled by calls and kept up to date by the host's events. Subscribers are plain functions,
+called after each change by the code that delivers the event; an exception in one is logged and
+stops nothing else.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, Self, assert_never
 import anyio
 from msgspec import UNSET
 
-from quarterdeck.client.link import Link, Listener, Listeners, Unsubscribe
+from quarterdeck.client.connection import ChangeSubscribers, ClientConnection, OnChange, Unsubscribe
 from quarterdeck.client.mirror import Mirror, read_agent, read_agents, read_session
 from quarterdeck.client.requests import Elicitations, PendingRequests, Permissions
 from quarterdeck.client.sessions import SessionCollection
@@ -62,7 +62,7 @@ CLOSE_SECONDS = 5.0  # for the transport to close
 class Agents:
     """A live copy of the host's agents. Calls raise `AcpError`."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: ClientConnection) -> None:
         self.mirror: Mirror[AgentSnapshotWire] = Mirror()
         self._link = link
 
@@ -73,9 +73,9 @@ class Agents:
         """Return the agents that are known now, without a call."""
         return self.mirror.all()
 
-    def subscribe(self, listener: Listener) -> Unsubscribe:
-        """Call `listener` after each change of `all()`."""
-        return self.mirror.subscribe(listener)
+    def subscribe(self, subscriber: OnChange) -> Unsubscribe:
+        """Call `subscriber` after each change of `all()`."""
+        return self.mirror.subscribe(subscriber)
 
     async def spawn(self, definition: AgentDefinition | Mapping[str, Any]) -> AgentSnapshotWire:
         """Start an agent and wait until it is ready."""
@@ -111,29 +111,29 @@ class Diagnostics:
 
     def __init__(self) -> None:
         self._ring: deque[DiagnosticEvent] = deque(maxlen=DIAGNOSTICS)
-        self._listeners = Listeners()
+        self._subscribers = ChangeSubscribers()
 
     def all(self) -> tuple[DiagnosticEvent, ...]:
         return tuple(self._ring)
 
-    def subscribe(self, listener: Listener) -> Unsubscribe:
-        return self._listeners.add(listener)
+    def subscribe(self, subscriber: OnChange) -> Unsubscribe:
+        return self._subscribers.add(subscriber)
 
     def add(self, event: DiagnosticEvent) -> None:
         self._ring.append(event)
-        self._listeners.notify()
+        self._subscribers.notify()
 
     def clear(self) -> None:
         if self._ring:
             self._ring.clear()
-            self._listeners.notify()
+            self._subscribers.notify()
 
 
 class Client:
     """One connection to a host; an async context manager, for one use."""
 
     def __init__(self, transport: Transport) -> None:
-        self.connection = Link(transport)
+        self.connection = ClientConnection(transport)
         """Has `status`, `error`, and `subscribe` for changes of them."""
         self.agents = Agents(self.connection)
         self.sessions = SessionCollection(self.connection)
@@ -155,7 +155,7 @@ class Client:
             on_subscription_reset=self.connection.on_subscription_reset,
         )
         try:
-            # The host's events are replayed here: listeners are notified once, at the end.
+            # The host's events are replayed here: subscribers are notified once, at the end.
             with (
                 self.agents.mirror.batched(),
                 self.sessions.mirror.batched(),

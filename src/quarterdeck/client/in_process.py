@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -38,6 +38,12 @@ class InProcessTransport:
         """The epoch of the host's log; empty if the endpoint does not know it."""
         return str(getattr(self._endpoint, "log_epoch", ""))
 
+    @property
+    def log_epochs(self) -> Mapping[str, str]:
+        """The epochs of other machines, by their ids."""
+        epochs: Mapping[str, str] = getattr(self._endpoint, "log_epochs", {})
+        return epochs
+
     async def connect(self, handlers: TransportHandlers) -> None:
         """Connect, once.
 
@@ -66,7 +72,8 @@ class InProcessTransport:
         self, params: TransportSubscribeParams, on_event: Callable[[Event], None]
     ) -> TransportUnsubscribe:
         self._check()
-        is_over = params.epoch not in (UNSET, self.log_epoch)
+        machine = "" if params.session_id is UNSET else params.session_id.partition("~")[0]
+        is_over = params.epoch not in (UNSET, self.log_epochs.get(machine, self.log_epoch))
         if is_over and params.session_id is not UNSET and self._handlers is not None:
             if self._handlers.on_subscription_reset is not None:
                 self._handlers.on_subscription_reset(params)

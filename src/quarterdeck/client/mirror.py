@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from quarterdeck.client.link import Listener, Listeners, Unsubscribe
+from quarterdeck.client.connection import ChangeSubscribers, OnChange, Unsubscribe
 from quarterdeck.errors import AcpError
 from quarterdeck.protocol import ERROR_CODES, AgentSnapshotWire, SessionSnapshotWire
 
@@ -29,7 +29,7 @@ class Mirror(Generic[T]):
     def __init__(self) -> None:
         self._entries: dict[str, T] = {}
         self._listed: tuple[T, ...] | None = ()
-        self._listeners = Listeners()
+        self._subscribers = ChangeSubscribers()
         self._fetches: list[set[str]] = []  # for each call under way, the ids that events changed
         self._is_batched = False
         self._has_changed = False
@@ -43,8 +43,8 @@ class Mirror(Generic[T]):
             self._listed = tuple(self._entries.values())
         return self._listed
 
-    def subscribe(self, listener: Listener) -> Unsubscribe:
-        return self._listeners.add(listener)
+    def subscribe(self, subscriber: OnChange) -> Unsubscribe:
+        return self._subscribers.add(subscriber)
 
     def put(self, key: str, entry: T) -> None:
         """Put the entry of an event."""
@@ -82,7 +82,7 @@ class Mirror(Generic[T]):
 
     @contextmanager
     def batched(self) -> Iterator[None]:
-        """Notify listeners once, at the end, of all changes inside."""
+        """Notify subscribers once, at the end, of all changes inside."""
         self._is_batched = True
         try:
             yield
@@ -113,7 +113,7 @@ class Mirror(Generic[T]):
         self._listed = None
         self._has_changed = self._is_batched
         if not self._is_batched:
-            self._listeners.notify()
+            self._subscribers.notify()
 
 
 _AGENT_FIELDS = frozenset({"capabilities", "authMethods", "title", "updatedAt"})

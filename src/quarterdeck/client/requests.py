@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import UNSET
 
-from quarterdeck.client.link import Link, Listener, Unsubscribe
+from quarterdeck.client.connection import ClientConnection, OnChange, Unsubscribe
 from quarterdeck.client.mirror import Mirror
 from quarterdeck.errors import AcpError
 from quarterdeck.protocol import ERROR_CODES, HostElicitationSnapshot, HostPermissionSnapshot
@@ -23,7 +23,7 @@ S = TypeVar("S")
 class PendingRequests(Generic[S]):
     """The pending requests of one kind."""
 
-    def __init__(self, link: Link, read: Callable[[str, Mapping[str, Any]], S]) -> None:
+    def __init__(self, link: ClientConnection, read: Callable[[str, Mapping[str, Any]], S]) -> None:
         self.mirror: Mirror[S] = Mirror()
         self._link = link
         self._read = read
@@ -37,9 +37,9 @@ class PendingRequests(Generic[S]):
     def get(self, request_id: str) -> S | None:
         return self.mirror.get(request_id)
 
-    def subscribe(self, listener: Listener) -> Unsubscribe:
-        """Call `listener` after each change of `pending`."""
-        return self.mirror.subscribe(listener)
+    def subscribe(self, subscriber: OnChange) -> Unsubscribe:
+        """Call `subscriber` after each change of `pending`."""
+        return self.mirror.subscribe(subscriber)
 
     async def respond(self, request_id: str, answer: Mapping[str, Any]) -> None:
         """Answer a request.
@@ -80,7 +80,7 @@ class Permissions(PendingRequests[HostPermissionSnapshot]):
     An answer is `{"outcome": "selected", "optionId": …}` or `{"outcome": "cancelled"}`.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: ClientConnection) -> None:
         super().__init__(link, _permission_snapshot)
 
 
@@ -104,7 +104,7 @@ class Elicitations(PendingRequests[HostElicitationSnapshot]):
     `{"action": "cancel"}`.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: ClientConnection) -> None:
         super().__init__(link, _elicitation_snapshot)
 
 

@@ -9,7 +9,7 @@ How `LiveSession.apply` treats an event:
 
     an event of another session     ignored
     an event that is not new        ignored, except `session-reset`, which always counts
-    any other event                 moves `last_seq`; listeners are called if the state changed
+    any other event                 moves `last_seq`; subscribers are called if the state changed
 
 Gaps are accepted: completeness is the transport's duty. After a `session-reset` the numbering is
 that of the reset: this host continues it, other hosts start again at 1. A snapshot of the host
@@ -24,7 +24,7 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from quarterdeck.client.link import Link, Listener, Listeners, Unsubscribe
+from quarterdeck.client.connection import ChangeSubscribers, ClientConnection, OnChange, Unsubscribe
 from quarterdeck.client.mirror import Mirror, read_session, read_sessions
 from quarterdeck.errors import AcpError
 from quarterdeck.protocol import (
@@ -49,11 +49,11 @@ class LiveSession:
         self.state: SessionState = initial_state(session_id)
         self.last_seq = 0
         self._session_id = session_id
-        self._listeners = Listeners()
+        self._subscribers = ChangeSubscribers()
 
-    def subscribe(self, listener: Listener) -> Unsubscribe:
-        """Call `listener` after each change of `state`."""
-        return self._listeners.add(listener)
+    def subscribe(self, subscriber: OnChange) -> Unsubscribe:
+        """Call `subscriber` after each change of `state`."""
+        return self._subscribers.add(subscriber)
 
     def apply(self, event: Event) -> None:
         """Reduce an event of the session."""
@@ -89,7 +89,7 @@ class LiveSession:
     def _move(self, state: SessionState) -> None:
         if state is not self.state:
             self.state = state
-            self._listeners.notify()
+            self._subscribers.notify()
 
 
 Prompt = str | Sequence[Mapping[str, Any]]
@@ -99,7 +99,7 @@ ConfigValue = SessionConfigValue | Mapping[str, Any] | str | bool
 class SessionHandle:
     """Controls one session; a client has one handle per session until it is closed or deleted."""
 
-    def __init__(self, link: Link, snapshot: SessionSnapshotWire) -> None:
+    def __init__(self, link: ClientConnection, snapshot: SessionSnapshotWire) -> None:
         self.id = snapshot.session_id
         self.snapshot = snapshot
         """The host's snapshot of the session, kept up to date."""
@@ -122,30 +122,30 @@ class SessionHandle:
                 self.id,
                 self._store.last_seq,
                 self._store.apply,
-                epoch=self._link.log_epoch,
+                epoch=self._link.epoch_of(self.id),
                 on_reset=self._store.reset,
             )
         return self._store
 
     def on_event(
         self,
-        listener: Callable[[Event], None],
+        subscriber: Callable[[Event], None],
         *,
         from_seq: int | None = None,
         epoch: str = "",
         on_reset: Callable[[], None] | None = None,
     ) -> Unsubscribe:
-        """Call `listener` with each event after `from_seq`; by default after the store's last.
+        """Call `subscriber` with each event after `from_seq`; by default after the store's last.
 
-        A number of an earlier connection needs the `epoch` it was of (`Client.connection.log_epoch`
+        A number of an earlier connection needs the `epoch` it was of (`Client.connection.epoch_of`
         then). If the log has gone back since, `on_reset` is called and all events come again.
         """
         start, given = from_seq, epoch
         if start is None:
-            start, given = self.store.last_seq, self._link.log_epoch
+            start, given = self.store.last_seq, self._link.epoch_of(self.id)
         key = object()
         self._event_listeners[key] = self._link.subscribe_events(
-            self.id, start, listener, epoch=given, on_reset=on_reset
+            self.id, start, subscriber, epoch=given, on_reset=on_reset
         )
         return lambda: self._remove_listener(key)
 
@@ -211,7 +211,7 @@ _OVER = ("closed", "deleted")
 class SessionCollection:
     """A live copy of the host's sessions. Calls raise `AcpError`."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: ClientConnection) -> None:
         self.mirror: Mirror[SessionSnapshotWire] = Mirror()
         self._link = link
         self._handles: dict[str, SessionHandle] = {}
@@ -224,9 +224,9 @@ class SessionCollection:
     def all(self) -> tuple[SessionHandle, ...]:
         return tuple(self._handle(snapshot) for snapshot in self.mirror.all())
 
-    def subscribe(self, listener: Listener) -> Unsubscribe:
-        """Call `listener` when a session is added or removed, or its snapshot changes."""
-        return self.mirror.subscribe(listener)
+    def subscribe(self, subscriber: OnChange) -> Unsubscribe:
+        """Call `subscriber` when a session is added or removed, or its snapshot changes."""
+        return self.mirror.subscribe(subscriber)
 
     async def create(
         self,

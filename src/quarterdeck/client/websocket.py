@@ -24,7 +24,7 @@ from msgspec import UNSET, Raw, UnsetType
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 
-from quarterdeck.client.link import acp_error
+from quarterdeck.client.connection import acp_error
 from quarterdeck.errors import AcpError, EventInvalid
 from quarterdeck.http.unix_sockets import check_listener, connected
 from quarterdeck.jsontext import encode_json
@@ -149,6 +149,8 @@ class WebSocketTransport:
         self._has_hello = asyncio.Event()
         self.log_epoch = ""
         """The epoch of the hub's log, once connected."""
+        self.log_epochs: dict[str, str] = {}
+        """Those of other machines, by their ids."""
 
     async def connect(self, handlers: TransportHandlers) -> None:
         """Connect, once.
@@ -355,6 +357,8 @@ class WebSocketTransport:
     def _on_hello(self, hello: Any) -> None:
         if isinstance(hello, dict):
             self.log_epoch = str(hello.get("logEpoch") or "")
+            epochs = hello.get("logEpochs")
+            self.log_epochs = dict(epochs) if isinstance(epochs, dict) else {}
         self._has_hello.set()
 
     def _on_response(self, raw: Raw) -> None:
@@ -372,8 +376,8 @@ class WebSocketTransport:
                 subscription[1](decode_event(bytes(data)))
             except EventInvalid as error:
                 logger.warning("event cannot be read", extra={"reason": error.reason})
-            except Exception:  # a listener is foreign code; the others must get the event, too
-                logger.exception("listener failed")
+            except Exception:  # a subscriber is foreign code; the others must get the event, too
+                logger.exception("subscriber failed")
 
     def _on_subscription_state(self, frame: _Frame, handlers: TransportHandlers) -> None:
         if frame.subscription_reset is not UNSET:

@@ -13,7 +13,7 @@ from quarterdeck.host.options import (
     resolve_host_options,
 )
 from quarterdeck.host.requests.elicitations import is_elicitation_id
-from quarterdeck.host.requests.pending import PendingElicitation, PendingPermission
+from quarterdeck.host.requests.iteration import PendingElicitation, PendingPermission
 from quarterdeck.host.requests.permission_request import (
     Ask,
     Decided,
@@ -21,7 +21,8 @@ from quarterdeck.host.requests.permission_request import (
     PermissionRequest,
     Verdict,
 )
-from quarterdeck.host.requests.rules import call_of, decide_by_rules
+from quarterdeck.host.requests.policy_hook import decide_by_rules
+from quarterdeck.host.requests.requested_call import call_of
 from quarterdeck.machine import (
     DefaultFsHandler,
     DefaultTerminalHandler,

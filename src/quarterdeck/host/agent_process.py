@@ -38,7 +38,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 import anyio
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from quarterdeck._version import __version__
 from quarterdeck.acp import PROTOCOL_VERSION
@@ -59,16 +59,11 @@ from quarterdeck.host.acp2.handshake import (
     initialize_params,
     is_acp2,
 )
-from quarterdeck.host.agent_facts import (
-    UPDATE_VOCABULARY,
-    UpdateParams,
+from quarterdeck.host.capabilities import (
     agent_info,
-    cancel_when,
     capabilities_wire,
-    exit_record,
-    watch_input,
+    derive_client_capabilities,
 )
-from quarterdeck.host.capabilities import derive_client_capabilities
 from quarterdeck.host.checks import agent_exited, agent_misbehaved
 from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.options import ResolvedHostOptions
@@ -96,6 +91,8 @@ from quarterdeck.wire import (
     ConnectionOptions,
     ProcessTransport,
     Report,
+    Vocabulary,
+    cancel_when,
     open_connection,
     open_process,
 )
@@ -105,10 +102,20 @@ INITIALIZE_SECONDS = 120.0  # the slowest agent measured needs ten
 EXIT_SECONDS = 5.0  # that a failed call waits until the agent's end is published
 INPUT_SECONDS = 1.0  # between the moment an agent closes its input and its exit
 
-
 OnUpdate = Callable[["AgentProcess", str, dict[str, Any]], None]
 AUTH_STATUS_UPDATES = ("auth/status_update", "_auth/status_update")  # also as an extension
 VERSION_1_NEXT = "it does not speak the newest version of the protocol"
+
+
+class UpdateParams(Struct, rename="camel", gc=False):
+    """The params of `session/update`; the update itself stays JSON as received (INV-4)."""
+
+    session_id: str
+    update: dict[str, Any]
+
+
+UPDATE_VOCABULARY = Vocabulary({"session/update": UpdateParams})
+"""Makes the connection decode the params of `session/update`; those of all others stay JSON."""
 
 
 class AgentOwner(Protocol):
@@ -164,6 +171,7 @@ class AgentProcess:
         self._version = 1 if definition.protocol in (None, 1) else NEWEST
         self._disposal = anyio.Event()
         self._ending = anyio.Event()  # its process is to end now, whatever happens next
+        self._end_reason: str | None = None  # why, as far as the connection cannot know
         self._started = anyio.Event()
         self._ended = anyio.Event()  # it will not be started again
         self._disconnected = anyio.Event()  # its process has ended, and that is published
@@ -224,6 +232,8 @@ class AgentProcess:
         reason = self.secrets.hidden(str(error))
         if not isinstance(error, ConnectionClosed):
             return agent_misbehaved(f"agent {self.id} misbehaved: {reason}")
+        if self._end_reason is not None:
+            reason = self._end_reason  # nothing that the connection knows explains it
         with anyio.move_on_after(EXIT_SECONDS):
             await self._disconnected.wait()
         return agent_exited(f"agent {self.id} exited: {reason}")
@@ -285,7 +295,7 @@ class AgentProcess:
             self._disconnected.set()
             self._ended.set()
 
-    async def end(self) -> None:
+    async def end(self, by: str | None = None) -> None:
         """End its process now; what happens next is what happens after a crash.
 
         Raises:
@@ -293,7 +303,9 @@ class AgentProcess:
         """
         self.connection()
         disconnected = self._disconnected
-        self._diagnose("warn", "agent/ended", f"agent {self.id} is ended on request")
+        who = "on request" if by is None else f"by {by}"
+        self._diagnose("warn", "agent/ended", f"agent {self.id} is ended {who}")
+        self._end_reason = f"it was ended {who}"
         self._ending.set()
         await disconnected.wait()
 
@@ -350,6 +362,7 @@ class AgentProcess:
         """Serve one process to its end; return None if it is to be started with version 1."""
         self._exit = None
         self._disconnected, self._ending = anyio.Event(), anyio.Event()
+        self._end_reason = None
         facts = {"pid": process.process.pid, "envKeys": sorted(self.definition.env or {})}
         self._diagnose("info", "agent/spawn", f"spawned {self.definition.command}", facts)
         self._set_status("initializing")
@@ -422,7 +435,7 @@ class AgentProcess:
             return failure
         if self._version != PROTOCOL_VERSION and is_acp2(answer):
             answer = answer_as_acp1(answer)
-            self.acp2 = Acp2Connection(connection, self._on_answered_update)
+            self.acp2 = Acp2Connection(connection, self._on_answered_update, self.report_dropped)
             self.take_update = self._owner.on_acp2_update
         self._initialized, self.info = answer, agent_info(answer)
         self._diagnose("info", "agent/initialized", "initialize handshake complete")
@@ -440,7 +453,7 @@ class AgentProcess:
             tasks.start_soon(cancel_when, self._ending, scope)
             tasks.start_soon(self._cancel_on_closed_input, process, scope)
             seconds, on_unread = self._options.response_timeout_ms / 1000, self._on_input_unread
-            tasks.start_soon(watch_input, process, seconds, on_unread)
+            tasks.start_soon(process.watch_unread, seconds, on_unread)
             tasks.start_soon(self._stderr.run)
             await connection.wait_closed()
             scope.cancel()
@@ -455,6 +468,7 @@ class AgentProcess:
         if process.exit_status is None:
             message = f"agent {self.id} has closed its input and still runs; it is ended"
             self._diagnose("error", "agent/input-closed", message)
+            self._end_reason = "it has closed its input and was ended"
             self._ending.set()
             scope.cancel()
 
@@ -480,7 +494,7 @@ class AgentProcess:
     def _record_exit(self, process: ProcessTransport) -> None:
         self._stderr.flush()
         self._dropped.flush()
-        self._exit = exit_record(process.exit_status)
+        self._exit = process.exit_record()
         self._diagnose("info", "agent/exit", "agent process exited", self._exit)
 
     def _disconnect(self) -> None:

@@ -1,4 +1,4 @@
-"""The handlers that serve an agent's files and terminals, and the capabilities derived from them.
+"""The capabilities of both sides: what the host declares to an agent, and what an agent declares.
 
 A capability is declared to an agent only if the handler that serves it exists (INV-6). Handlers
 are objects of the embedding program. Seed 001 allows a file handler without one of its methods, so
@@ -7,10 +7,11 @@ methods are looked up by name here, and only here (`has_method`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from quarterdeck.host.checks import config_invalid
+from quarterdeck.protocol import AgentCapabilitiesWire
 
 TERMINAL_METHODS = (
     "create_terminal",
@@ -103,6 +104,8 @@ def derive_client_capabilities(
         capabilities["session"] = session
     if "terminal-sign-in" in shows:
         capabilities["auth"] = {"terminal": True}
+        # Agents that came before `auth.terminal` look for this.
+        capabilities["_meta"] = {"terminal-auth": True}
     return capabilities
 
 
@@ -117,3 +120,21 @@ def check_terminal(handler: Any) -> None:
         raise config_invalid("terminal handler must implement every terminal method")
     if all(has) and not has_method(handler, "cleanup_session"):
         raise config_invalid("terminal handler must implement cleanup_session")
+
+
+def capabilities_wire(declared: Mapping[str, Any]) -> AgentCapabilitiesWire:
+    """Return what an agent declares in its answer to `initialize`."""
+    shape = AgentCapabilitiesWire
+    names = zip(shape.__struct_encode_fields__, shape.__struct_fields__, strict=True)
+    return shape(**{ours: declared[theirs] for theirs, ours in names if theirs in declared})
+
+
+def agent_info(answer: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the `name`, `title` and `version` that an agent declares; each may be missing."""
+    given = answer.get("agentInfo")
+    return given if isinstance(given, dict) else None
+
+
+def can_log_out(declared: Mapping[str, Any]) -> bool:
+    auth = declared.get("auth")
+    return isinstance(auth, dict) and auth.get("logout") not in (None, False)

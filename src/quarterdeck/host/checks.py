@@ -71,3 +71,11 @@ def check_text(value: Any, what: str) -> str:
     if not isinstance(value, str):
         raise config_invalid(f"{what} must be a text, not {type(value).__name__}")
     return value
+
+
+def stop_sentence(session_id: str, reason: str) -> str:
+    """Return what to tell a user about a session that gets no more events."""
+    return (
+        f"session {session_id} has stopped: {reason};"
+        " its log can be read, start a new session to continue"
+    )

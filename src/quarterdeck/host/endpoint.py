@@ -80,7 +80,7 @@ class HostEndpoint:
         """Run a method and return its response; errors are in the response, never raised."""
         try:
             result = await self._perform(request)
-        except Exception as error:  # noqa: BLE001 - the edge: everything becomes an answer
+        except Exception as error:  # noqa: BLE001 - the edge: everything becomes a response
             return RpcResponse(id=request.id, ok=False, error=_error_object(error, request.method))
         return RpcResponse(id=request.id, ok=True, result=result)
 

@@ -6,9 +6,8 @@ async with Host() as host:
     host.subscribe(session.session_id, 0, print)
     await host.prompt(session.session_id, "hello")
 
-The class only composes its parts: `agent_process`, `sessions/`, `turns`, `requests/` (of agents),
-`log/`. `log/journal` describes how an event gets from an agent to a subscriber, and
-`requests/permissions` how a permission request gets its answer.
+`log/journal` says how an event reaches a subscriber, `requests/permissions` how a request gets its
+answer, `sessions/foreign` how sessions of other programs are recorded.
 """
 
 from __future__ import annotations
@@ -23,9 +22,8 @@ from anyio.abc import TaskGroup
 
 from quarterdeck.host.acp2.children import agent_to_notify, refuse_sub_agent
 from quarterdeck.host.acp2.updates import Acp2Updates
-from quarterdeck.host.agent_facts import can_log_out
 from quarterdeck.host.agent_process import AgentProcess, OnUpdate
-from quarterdeck.host.capabilities import TerminalOutputSource
+from quarterdeck.host.capabilities import TerminalOutputSource, can_log_out
 from quarterdeck.host.checks import (
     agent_exited,
     check_text,
@@ -34,15 +32,17 @@ from quarterdeck.host.checks import (
     unsupported,
 )
 from quarterdeck.host.log.emitter import Emitter
+from quarterdeck.host.log.heads import LogHeads
 from quarterdeck.host.log.reader import LogReader
 from quarterdeck.host.log.stream import EncodedLog, OnEvent
 from quarterdeck.host.operations import Completion, OperationBody
 from quarterdeck.host.optional_calls import OptionalCalls
 from quarterdeck.host.options import HostOptions, resolve_agent_definition, resolve_host_options
 from quarterdeck.host.remote_agent import RemoteAgent
+from quarterdeck.host.requests.all_requests import AllRequests
 from quarterdeck.host.requests.elicitations import ElicitationRequests
-from quarterdeck.host.requests.handlers import AgentRequests, RequestHandlers
-from quarterdeck.host.requests.pending import (
+from quarterdeck.host.requests.handlers import RequestHandlers
+from quarterdeck.host.requests.iteration import (
     PendingElicitation,
     PendingPermission,
     elicitation_requests,
@@ -50,10 +50,12 @@ from quarterdeck.host.requests.pending import (
 )
 from quarterdeck.host.requests.permission_request import PermissionRequest
 from quarterdeck.host.requests.permissions import PermissionRequests
+from quarterdeck.host.sessions.foreign import ForeignSessions
 from quarterdeck.host.sessions.lifecycle import SessionLifecycle
+from quarterdeck.host.sessions.opening import check_access
 from quarterdeck.host.sessions.recovery import SessionRecovery, StoredSessions
 from quarterdeck.host.sessions.registry import SessionRegistry, check_folders
-from quarterdeck.host.sessions.session import HostSession, SessionFolders
+from quarterdeck.host.sessions.session import HostSession
 from quarterdeck.host.sessions.teardown import SessionTeardown
 from quarterdeck.host.sessions.updates import UpdateRecorder
 from quarterdeck.host.turns import (
@@ -98,32 +100,33 @@ class Host:
         self.current_settings = sessions.current_settings
         self._acp2 = Acp2Updates(emitter, sessions)
         self.on_acp2_update: OnUpdate = self._acp2.on_update
-        self._requests = AgentRequests(
+        self._requests = AllRequests(
             PermissionRequests(emitter, self.options.on_permission),
             ElicitationRequests(emitter, self.options.elicitation),
         )
         in_background = self._in_background
-        self._turns = Turns(
-            emitter, self._requests, in_background, self.options.response_timeout_ms / 1000
-        )
+        self._turns = Turns(emitter, self._requests, in_background, self.options)
         self._teardown = SessionTeardown(
-            emitter, sessions, self._requests, self.options.terminal, in_background
+            emitter, sessions, self._requests, self.options.terminal, in_background, self._turns
         )
-        stored, seconds = StoredSessions(self.options, emitter), self.options.open_timeout_ms / 1000
+        stored, ms = StoredSessions(self.options, emitter), self.options.open_timeout_ms
         self._lifecycle = SessionLifecycle(
-            emitter, sessions, self._teardown, in_background, seconds, stored
+            emitter, sessions, self._teardown, in_background, ms / 1000, stored
         )
         self._recovery = SessionRecovery(stored, emitter, sessions, self._lifecycle)
+        self.foreign = ForeignSessions(emitter, sessions, self._recovery, self._requests)
         self._log_reader = LogReader(emitter, sessions, self._recovery, in_background)
         self._request_handlers = RequestHandlers(
             self.options, self._requests, sessions.find_for_request
         )
         self.optional = OptionalCalls(self._emitter, self._sessions, self._agent, self._agent_of)
         self._agents: dict[str, AgentProcess] = {}
-        self._last_agent = 0
+        self.heads = LogHeads(
+            emitter, sessions, self._recovery, self._teardown, self._requests, self._agents
+        )
         self._stack = AsyncExitStack()
         self._tasks: TaskGroup | None = None
-        self._is_disposed = False
+        self._last_agent, self._is_disposed = 0, False
         self._disposed = anyio.Event()
         self._log_epoch: LogEpoch | None = None
 
@@ -131,6 +134,7 @@ class Host:
         async with AsyncExitStack() as stack:
             await self.options.storage.open()
             stack.push_async_callback(self.options.storage.close)  # also if the rest fails
+            self.heads.begin()
             self._requests.number_after(await self._recovery.read_index())
             terminal: object = self.options.terminal
             if isinstance(terminal, TerminalOutputSource):
@@ -138,7 +142,7 @@ class Host:
             if isinstance(terminal, AbstractAsyncContextManager):
                 await stack.enter_async_context(terminal)
             self._tasks = await stack.enter_async_context(background_tasks())
-            self._tasks.start_soon(self._journal.run)
+            self._tasks.start_soon(self._journal.work)
             for damage in self.log_damages:
                 self._emitter.report_damage(damage.session_id, damage.sentence)
             self._stack = stack.pop_all()
@@ -176,7 +180,7 @@ class Host:
         self._agents[agent.id] = agent
         self._tasks.start_soon(agent.run)
         await agent.started()
-        await self._journal.settled()
+        await self._journal.wait_stored()
         return agent.snapshot()
 
     def get_agent(self, agent_id: str) -> AgentSnapshotWire | None:
@@ -198,18 +202,19 @@ class Host:
             return
         await agent.dispose()
         self._emitter.host_event("agent-removed", {"agentId": agent_id}, agent_id)
-        await self._journal.settled()
+        await self._journal.wait_stored()
 
-    async def end_agent(self, agent_id: str) -> None:
+    async def end_agent(self, agent_id: str, *, by: str | None = None) -> None:
         """End the process of an agent that does not respond; the restart rules apply.
 
-        Its sessions are disconnected; with a restart they are resumed.
+        Its sessions are disconnected; with a restart they are resumed. A running prompt fails with
+        an error that says so, and names `by`.
 
         Raises:
             AcpError: `acpjs/agent-exited` if it is not running.
         """
-        await self._agent(agent_id).end()
-        await self._journal.settled()
+        await self._agent(agent_id).end(by)
+        await self._journal.wait_stored()
 
     async def authenticate(self, agent_id: str, method_id: str) -> None:
         """Sign in with one of the methods that the agent offers."""
@@ -233,7 +238,7 @@ class Host:
         additional_directories: Sequence[str] = (),
     ) -> SessionSnapshotWire:
         folders = check_folders(cwd, mcp_servers, additional_directories, needs_servers=True)
-        self._check_access(agent_id, folders)
+        check_access(self.options, self._agents.get(agent_id), folders)
         session = await self._lifecycle.create(self._agent(agent_id), folders)
         return session.snapshot()
 
@@ -247,9 +252,9 @@ class Host:
         additional_directories: Sequence[str] = (),
     ) -> None:
         folders = check_folders(cwd, mcp_servers, additional_directories, needs_servers=True)
-        self._check_access(agent_id, folders)
+        check_access(self.options, self._agents.get(agent_id), folders)
         self._recovery.restore_session(session_id)
-        await self._settle(session_id)
+        await self._close_leftovers(session_id)
         await self._lifecycle.load(self._agent(agent_id), session_id, folders)
 
     async def resume_session(
@@ -262,31 +267,24 @@ class Host:
         additional_directories: Sequence[str] = (),
     ) -> None:
         folders = check_folders(cwd, mcp_servers, additional_directories, needs_servers=False)
-        self._check_access(agent_id, folders)
+        check_access(self.options, self._agents.get(agent_id), folders)
         self._recovery.restore_session(session_id)
-        await self._settle(session_id)
+        await self._close_leftovers(session_id)
         await self._lifecycle.resume(self._agent(agent_id), session_id, folders)
 
-    async def fork_session(self, session_id: str) -> SessionSnapshotWire:
-        """Create a session that continues another one, whose log it begins with a copy of."""
-        source = self._sessions.live(session_id)
-        refuse_sub_agent(source, "fork it")
-        await self._settle(session_id)
-        return (await self._lifecycle.fork(self._agent_of(source), source)).snapshot()
+    async def fork_session(
+        self, session_id: str, *, agent_id: str | None = None
+    ) -> SessionSnapshotWire:
+        """Create a session that continues another one, whose log it begins with a copy of.
 
-    def _check_access(self, agent_id: str, folders: SessionFolders) -> None:
-        """Refuse folders that no session can use, or not one of this agent."""
-        hidden, check = self.options.hidden, self.options.check_workspace
-        for folder in (folders.cwd, *folders.additional_directories):
-            if hidden and hidden.contains(folder):
-                raise config_invalid(
-                    f"{folder} is a folder of the hub itself, which no session can use;"
-                    " choose a project folder"
-                )
-        agent = self._agents.get(agent_id)
-        reason = None if check is None or agent is None else check(agent.definition, folders.cwd)
-        if reason is not None:
-            raise config_invalid(reason)
+        A session that has stopped has no agent: `agent_id` is the one that continues it.
+        """
+        source = self.heads.stopped_session(session_id) or self._sessions.live(session_id)
+        refuse_sub_agent(source, "fork it")
+        if source.stopped is None:
+            await self._close_leftovers(session_id)
+        agent = self._agent_of(source) if agent_id is None else self._agent(agent_id)
+        return (await self._lifecycle.fork(agent, source)).snapshot()
 
     async def list_sessions(
         self, agent_id: str, *, cursor: str | None = None, cwd: str | None = None
@@ -303,7 +301,7 @@ class Host:
 
     async def close_session(self, session_id: str) -> None:
         session = self._sessions.live(session_id)
-        await self._settle(session_id)
+        await self._close_leftovers(session_id)
         for child in self._acp2.children.open_in(session):
             await self._teardown.close(None, child)
         await self._teardown.close(self._agents.get(agent_to_notify(session) or ""), session)
@@ -317,7 +315,7 @@ class Host:
             return
         if session.agent_id not in (None, agent_id):
             raise config_invalid(f"session {session_id} belongs to another agent")
-        await self._settle(session_id)
+        await self._close_leftovers(session_id)
         for child in self._acp2.children.of(session):
             await self._teardown.delete(None, child)
         notified = agent_id if session.parent_id is None else None
@@ -341,7 +339,7 @@ class Host:
 
     async def cancel(self, session_id: str) -> None:
         await self.send_cancel(session_id)
-        await self._journal.settled()
+        await self._journal.wait_stored()
 
     async def send_cancel(self, session_id: str) -> None:
         """Cancel a turn as `cancel` does, without waiting for the log."""
@@ -363,8 +361,8 @@ class Host:
         return await self._turns.set_config_option(agent, session, config_id, wire)
 
     def get_session(self, session_id: str) -> SessionSnapshotWire | None:
-        session = self._sessions.known.get(session_id)
-        return None if session is None else session.snapshot()
+        found = self._sessions.known.get(session_id)
+        return None if found is None else found.snapshot()
 
     def get_sessions(self) -> list[SessionSnapshotWire]:
         return [session.snapshot() for session in self._sessions.known.values()]
@@ -373,6 +371,10 @@ class Host:
         """Return the number of a session's newest published event; 0 if it is unknown."""
         session = self._sessions.known.get(session_id)
         return 0 if session is None else session.stream.published
+
+    def subscribe_heads(self, on_head: Callable[[str, int], None]) -> Callable[[], None]:
+        """Call `on_head` with a session and its newest number in the step that publishes it."""
+        return self._emitter.subscribe_heads(on_head)
 
     @property
     def log_epoch(self) -> LogEpoch:
@@ -414,7 +416,7 @@ class Host:
 
     async def read_events(self, session_id: str, after: int, limit: int) -> list[bytes]:
         """Return the first `limit` events after a number as stored bytes; [] if unknown."""
-        await self._settle(session_id)
+        await self._close_leftovers(session_id)
         return await self._log_reader.page(session_id, after, limit)
 
     def start_soon(self, body: OperationBody) -> None:
@@ -457,12 +459,11 @@ class Host:
     # ---- requests of agents to people ----------------------------------------------------
 
     def requests(self, session_id: str | None = None) -> AsyncIterator[PendingPermission]:
-        """Iterate over the pending permission requests, then over new ones until `dispose`.
-
-        With a session's id, over those of that session only.
+        """Iterate over the pending permission requests, then over new ones until `dispose`, of all
+        sessions or of one.
         """
-        table, respond = self._requests.permissions, self.respond_permission
-        return permission_requests(self._emitter, table, respond, session_id)
+        table = self._requests.permissions
+        return permission_requests(self._emitter, table, self.respond_permission, session_id)
 
     def elicitations(self, session_id: str | None = None) -> AsyncIterator[PendingElicitation]:
         """Iterate over the pending elicitations, then over new ones until `dispose`."""
@@ -481,7 +482,7 @@ class Host:
             AcpError: `acpjs/already-answered`.
         """
         self._requests.permissions.respond(request_id, dict(outcome), by)
-        return Completion(self._journal.settled)
+        return Completion(self._journal.wait_stored)
 
     def respond_elicitation(
         self, request_id: str, response: Mapping[str, Any], *, by: Mapping[str, Any] | None = None
@@ -492,20 +493,19 @@ class Host:
             AcpError: `acpjs/already-answered`, or `acpjs/config-invalid` if the answer is invalid.
         """
         self._requests.elicitations.respond(request_id, response, by)
-        return Completion(self._journal.settled)
+        return Completion(self._journal.wait_stored)
 
-    async def settled(self) -> None:
+    async def wait_stored(self) -> None:
         """Wait until everything that was emitted so far is stored and published.
 
         Raises:
             StorageFailed: if it never will be.
         """
-        await self._journal.settled()
+        await self._journal.wait_stored()
 
     def set_session_policy(self, session_id: str, policy: Policy | None) -> None:
-        """Decide the requests of a session by rules, from the next one on; None ends it.
-
-        With `HostOptions.on_permission`, these rules can only deny.
+        """Decide the requests of a session by rules, from the next one on; None ends it. With
+        `HostOptions.on_permission`, these rules can only deny.
 
         Raises:
             AcpError: `acpjs/session-closed` if there is no such session.
@@ -581,10 +581,10 @@ class Host:
             raise session_closed(f"session {session.id} is not active")
         return agent
 
-    async def _settle(self, session_id: str) -> None:
+    async def _close_leftovers(self, session_id: str) -> None:
         session = self._sessions.known.get(session_id)
         if session is not None:
-            await self._recovery.settle(session)
+            await self._recovery.close_leftovers(session)
 
     def _on_terminal_output(self, session_id: str, payload: dict[str, Any]) -> None:
         session = self._sessions.known.get(session_id)

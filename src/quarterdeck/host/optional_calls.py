@@ -26,7 +26,7 @@ from quarterdeck.host.acp2.children import refuse_sub_agent
 from quarterdeck.host.agent_process import AgentProcess
 from quarterdeck.host.checks import check_json, check_text, config_invalid, unsupported
 from quarterdeck.host.log.emitter import Emitter
-from quarterdeck.host.log.repair import mark
+from quarterdeck.host.log.tool_call_repair import mark
 from quarterdeck.host.sessions.registry import SessionRegistry
 from quarterdeck.host.sessions.session import HostSession
 from quarterdeck.host.sessions.updates import UpdateRecorder
@@ -69,6 +69,7 @@ class OptionalCalls:
             AcpError: `acpjs/config-invalid` if it is no title, `acpjs/session-closed`.
         """
         wanted = check_title(title)
+        await self._emitter.hold.passed()
         session = self._sessions.live(session_id)
         refuse_sub_agent(session, "rename it")
         agent = self._offering(session_id, "title")
@@ -82,7 +83,7 @@ class OptionalCalls:
             self._recorder.record(
                 session, Normalized("session-info-update", payload, mark(RENAMED))
             )
-            await self._emitter.journal.settled()
+            await self._emitter.journal.wait_stored()
         return wanted
 
     async def set_archived(self, session_id: str, *, is_archived: bool) -> bool:
@@ -111,6 +112,10 @@ class OptionalCalls:
         if is_open:
             found["state"] = {"state": "running" if session.status == "prompting" else "idle"}
         return found
+
+    def report_install(self, name: str, progress: Mapping[str, Any]) -> None:
+        """Publish how far the installation of an agent is, on the host's stream."""
+        self._emitter.host_event("install-progress", dict(progress), name)
 
     async def cancel_tool_call(self, session_id: str, tool_call_id: str) -> None:
         """Cancel one tool call; the turn continues.
@@ -153,12 +158,17 @@ class OptionalCalls:
         """Return `state` and `accounts` of the sign-in: asked for, or as last reported."""
         agent = self._agent(agent_id)
         agent.connection()
-        auth = agent.capabilities.get("auth")
-        if isinstance(auth, dict) and auth.get("status") not in (None, False):
+        if _declares(agent.capabilities.get("auth"), "status"):
             answer = await agent.call("auth/status", {})
             if isinstance(answer, dict) and isinstance(answer.get("state"), str):
                 return answer
         return dict(agent.auth_status or _UNKNOWN)
+
+    def agent_offers(self, agent_id: str) -> list[str]:
+        """Return which of `auth/status` and `providers` a connected agent offers."""
+        agent = self._agent(agent_id)
+        found = ["auth/status"] if _declares(agent.capabilities.get("auth"), "status") else []
+        return [*found, "providers"] if _declares(agent.capabilities, "providers") else found
 
     async def list_providers(self, agent_id: str) -> list[dict[str, Any]]:
         """Return the model providers of an agent.
@@ -202,9 +212,13 @@ class OptionalCalls:
     def _with_providers(self, agent_id: str) -> AgentProcess:
         agent = self._agent(agent_id)
         agent.connection()
-        if agent.capabilities.get("providers") in (None, False):
+        if not _declares(agent.capabilities, "providers"):
             raise unsupported(f"agent {agent_id} offers no providers; configure the agent itself")
         return agent
+
+
+def _declares(capabilities: Any, name: str) -> bool:
+    return isinstance(capabilities, Mapping) and capabilities.get(name) not in (None, False)
 
 
 def check_title(title: Any) -> str:

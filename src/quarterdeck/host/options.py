@@ -33,6 +33,7 @@ ElicitationMode = Literal["form", "url"]
 ShownFeature = Literal["notices", "compaction", "boolean-options", "terminal-sign-in"]
 Confine = Callable[[AgentDefinition], ConfinedStart]
 CheckWorkspace = Callable[[AgentDefinition, str], str | None]
+PromptMeta = Callable[[str, int], Mapping[str, Any]]
 MODES = ("form", "url")
 STORAGE_METHODS = ("open", "append", "read", "sessions", "delete_events", "close")
 
@@ -74,6 +75,7 @@ class HostOptions:
     hidden: Sequence[str | Path] | None = None
     confine: Confine | None = None
     check_workspace: CheckWorkspace | None = None
+    prompt_meta: PromptMeta | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +115,9 @@ class ResolvedHostOptions:
     agent runs with all rights of this process."""
     check_workspace: CheckWorkspace | None = None
     """Returns why an agent must not work in a folder, or None."""
+    prompt_meta: PromptMeta | None = None
+    """Returns the `_meta` of a prompt that is sent to an agent, given the session and the number of
+    the event that began the turn; none by default."""
 
 
 def resolve_host_options(
@@ -273,6 +278,7 @@ _CHECKS: dict[str, _Check] = {
     "hidden": _check_hidden,
     "confine": _function_of("confine", "an agent's definition"),
     "check_workspace": _function_of("checkWorkspace", "a definition and a folder"),
+    "prompt_meta": _function_of("promptMeta", "a session and a number"),
 }
 
 

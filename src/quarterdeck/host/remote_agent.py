@@ -16,11 +16,16 @@ import anyio
 from typing_extensions import override
 
 from quarterdeck.errors import ConfinementUnavailable
-from quarterdeck.host.agent_facts import UPDATE_VOCABULARY, cancel_when
-from quarterdeck.host.agent_process import VERSION_1_NEXT, AgentProcess
+from quarterdeck.host.agent_process import UPDATE_VOCABULARY, VERSION_1_NEXT, AgentProcess
 from quarterdeck.http import open_remote, shown_url
 from quarterdeck.protocol import AgentExitReason
-from quarterdeck.wire import ByteTransport, Connection, ConnectionOptions, open_connection
+from quarterdeck.wire import (
+    ByteTransport,
+    Connection,
+    ConnectionOptions,
+    cancel_when,
+    open_connection,
+)
 
 
 class RemoteAgent(AgentProcess):

@@ -29,18 +29,20 @@ from quarterdeck.host.checks import (
     check_text,
     config_invalid,
     session_closed,
+    stop_sentence,
     unsupported,
 )
 from quarterdeck.host.log.emitter import Emitter
-from quarterdeck.host.log.repair import mark
+from quarterdeck.host.log.tool_call_repair import mark
 from quarterdeck.host.operations import InBackground
-from quarterdeck.host.requests.handlers import AgentRequests
+from quarterdeck.host.options import ResolvedHostOptions
+from quarterdeck.host.requests.all_requests import AllRequests
 from quarterdeck.host.sessions.opening import report_empty
 from quarterdeck.host.sessions.session import HostSession
 from quarterdeck.jsontext import decode_json
 from quarterdeck.protocol import ERROR_CODES, SessionConfigOption, SessionConfigValue, to_json
 from quarterdeck.protocol.config_options import SET_MODEL, with_value
-from quarterdeck.wire import INTERNAL_ERROR, Failure, Result, read_error
+from quarterdeck.wire import INTERNAL_ERROR, REQUEST_CANCELLED, Failure, Result, read_error
 
 Change = tuple[str, dict[str, Any]]
 """Type and payload of the event that records a changed setting."""
@@ -90,6 +92,7 @@ class _Turn:
         self.agent_id = agent_id
         self.generation = session.generation  # if the session's differs, this turn is void
         self.key = key
+        self.is_cancelled = False  # the agent was asked to end it
         self.is_reported = False  # as one whose agent does not respond
         self.ended = anyio.Event()
         self.finished: dict[str, Any] = {}
@@ -102,14 +105,15 @@ class Turns:
     def __init__(
         self,
         emitter: Emitter,
-        requests: AgentRequests,
+        requests: AllRequests,
         in_background: InBackground,
-        response_seconds: float,
+        options: ResolvedHostOptions,
     ) -> None:
         self._emitter = emitter
         self._requests = requests
         self._in_background = in_background
-        self._response_seconds = response_seconds
+        self._response_seconds = options.response_timeout_ms / 1000
+        self._prompt_meta = options.prompt_meta
         self._running: dict[str, _Turn] = {}
 
     async def prompt(
@@ -134,11 +138,13 @@ class Turns:
             if not turn.ended.is_set():
                 self._in_background(lambda: self._cancel_quietly(connection, session))
             raise
+        if session.stopped is not None:
+            raise session_closed(stop_sentence(session.id, session.stopped))
         if turn.failure is not None:
             raise await agent.failure(turn.failure)
         if not turn.finished:
             raise session_closed(f"session {session.id} was ended meanwhile")
-        await self._emitter.journal.settled()
+        await self._emitter.journal.wait_stored()
         return turn.finished
 
     async def _run(
@@ -156,6 +162,9 @@ class Turns:
         # Recorded and sent in one step: a subscriber that sees the prompt in the log and cancels it
         # sends its cancel after the prompt.
         self._emitter.set_status(session, "prompting")
+        params: dict[str, Any] = {"sessionId": session.id, "prompt": blocks}
+        if self._prompt_meta is not None:
+            params["_meta"] = dict(self._prompt_meta(session.id, session.stream.last_seq))
         session.tool_calls.next_turn()
         self._record_prompt(session, blocks, turn.key)
 
@@ -168,16 +177,15 @@ class Turns:
                 session.tool_calls.next_turn()
                 self._emitter.set_status(session, "active")
 
-        def on_answer(answer: Result | Failure) -> None:
+        def on_response(answer: Result | Failure) -> None:
             # In wire order: updates that follow the answer are recorded after `prompt-finished`.
             report_empty(agent, "session/prompt", answer)
-            finish(*_finished(answer))
+            finish(*_finished(answer, is_cancelled=turn.is_cancelled))
 
         try:
-            params = {"sessionId": session.id, "prompt": blocks}
-            await connection.call("session/prompt", params, on_answer=on_answer)
+            await connection.call("session/prompt", params, on_response=on_response)
         except RpcError:
-            pass  # `on_answer` has recorded the agent's error
+            pass  # `on_response` has recorded the agent's error
         except ConnectionClosed as error:
             turn.failure = error
         except (ConnectionFailed, ProtocolError) as error:
@@ -191,6 +199,12 @@ class Turns:
         turn.ended.set()
         if self._running.get(turn.session.id) is turn:
             del self._running[turn.session.id]
+
+    def abandon(self, session: HostSession) -> None:
+        """End the turn of a session that has stopped for its caller, whatever the agent does."""
+        turn = self._running.get(session.id)
+        if turn is not None:
+            self._end(turn)
 
     async def _cancel_quietly(self, connection: AgentConnection, session: HostSession) -> None:
         self._watch_cancel(session)
@@ -220,6 +234,7 @@ class Turns:
     def _watch_cancel(self, session: HostSession) -> None:
         turn = self._running.get(session.id)
         if turn is not None:
+            turn.is_cancelled = True
             self._in_background(lambda: self._expect_end(turn))
 
     async def _expect_end(self, turn: _Turn) -> None:
@@ -327,7 +342,7 @@ class Turns:
     ) -> None:
         """Call a method that sets something; record the change in the moment of the answer."""
 
-        def on_answer(answer: Result | Failure) -> None:
+        def on_response(answer: Result | Failure) -> None:
             if method == "session/set_config_option":
                 report_empty(agent, method, answer)
             if isinstance(answer, Result):
@@ -335,16 +350,16 @@ class Turns:
                 if session.is_live:
                     self._emitter.setting_event(session, *event)
 
-        await self._call(agent, method, params, on_answer)
+        await self._call(agent, method, params, on_response)
 
     async def _call(
-        self, agent: AgentProcess, method: str, params: dict[str, Any], on_answer: Any
+        self, agent: AgentProcess, method: str, params: dict[str, Any], on_response: Any
     ) -> None:
         try:
-            await agent.connection().call(method, params, on_answer=on_answer)
+            await agent.connection().call(method, params, on_response=on_response)
         except (ConnectionFailed, ProtocolError) as error:
             raise await agent.failure(error) from error
-        await self._emitter.journal.settled()
+        await self._emitter.journal.wait_stored()
 
     def _record_prompt(
         self, session: HostSession, blocks: list[dict[str, Any]], key: str | None
@@ -374,16 +389,23 @@ def check_can_prompt(session: HostSession) -> None:
         raise session_closed(f"session {session.id} is not active")
 
 
-def _finished(answer: Result | Failure) -> tuple[dict[str, Any], dict[str, Any] | None]:
+def _finished(
+    answer: Result | Failure, *, is_cancelled: bool
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Return the payload of `prompt-finished`, and the answer's `_meta` as its extensions.
 
-    A failure is an ended turn with its error.
+    A failure is an ended turn with its error. ACP: "Agents MUST catch these errors and return the
+    semantically meaningful `cancelled` stop reason". Where an agent does not (hermes), a cancelled
+    turn has ended as requested and has not failed. An agent that reports the cancellation as its
+    error keeps that error: seed 001's host passes it on.
     """
     if isinstance(answer, Failure):
         error = read_error(answer.error)
         facts: dict[str, Any] = {"code": error.code, "message": error.message}
         if error.data is not None:
             facts["data"] = error.data
+        if is_cancelled and error.code != REQUEST_CANCELLED:
+            return {"stopReason": "cancelled"}, {"quarterdeck": {"error": facts}}
         return {"stopReason": "end_turn", "error": facts}, None
     result = decode_json(answer.value)
     answered = result if isinstance(result, dict) else {}

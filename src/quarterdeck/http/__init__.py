@@ -23,6 +23,11 @@ if TYPE_CHECKING:
         Send,
         read_body,
     )
+    from quarterdeck.http.certificate_pins import (
+        certificate_pin,
+        pin_fingerprint,
+        pinned_context,
+    )
     from quarterdeck.http.certificates import (
         check_certificate,
         trust,
@@ -110,6 +115,7 @@ _MODULES = {
     "WebSocketConnection": "websocket",
     "accept_websocket": "websocket",
     "capacity_for": "limits",
+    "certificate_pin": "certificate_pins",
     "check_certificate": "certificates",
     "check_listening": "origins",
     "id_of_segment": "headers",
@@ -118,6 +124,8 @@ _MODULES = {
     "open_remote": "remote_agent",
     "origin_check": "origins",
     "path_segment": "headers",
+    "pin_fingerprint": "certificate_pins",
+    "pinned_context": "certificate_pins",
     "read_body": "asgi",
     "resolve_public": "public_addresses",
     "running_server": "server",
@@ -157,6 +165,7 @@ __all__ = [
     "WebSocketConnection",
     "accept_websocket",
     "capacity_for",
+    "certificate_pin",
     "check_certificate",
     "check_listening",
     "id_of_segment",
@@ -165,6 +174,8 @@ __all__ = [
     "open_remote",
     "origin_check",
     "path_segment",
+    "pin_fingerprint",
+    "pinned_context",
     "read_body",
     "resolve_public",
     "running_server",

@@ -18,6 +18,7 @@ request, by `_load`.
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -75,9 +76,16 @@ class ReceivedResponse:
 
 
 async def send_request(
-    request: OutgoingRequest, addresses: Sequence[str], *, max_bytes: int, seconds: float
+    request: OutgoingRequest,
+    addresses: Sequence[str],
+    *,
+    max_bytes: int,
+    seconds: float,
+    context: ssl.SSLContext | None = None,
 ) -> ReceivedResponse:
     """Send a request to the first of `addresses` that accepts a connection.
+
+    `context` decides which certificates are accepted; by default those of the system.
 
     Redirects are not followed. `seconds` bounds each wait for the network; a bound on the whole is
     the caller's cancel scope.
@@ -87,16 +95,18 @@ async def send_request(
     """
     httpx = _load()
     parts = urlsplit(request.url)
-    context = _system_trust() if parts.scheme == "https" else _no_trust()
-    transport = httpx.AsyncHTTPTransport(verify=context, trust_env=False)
-    failure = "it has no address"
+    usual = _system_trust if parts.scheme == "https" else _no_trust
+    transport = httpx.AsyncHTTPTransport(
+        verify=usual() if context is None else context, trust_env=False
+    )
+    failure = ""  # of the first address: the others are often of a kind that this machine lacks
     async with httpx.AsyncClient(transport=transport, trust_env=False, timeout=seconds) as client:
         for address in addresses:
             pinned = _pinned(client, request, address)
             try:
                 response = await client.send(pinned, stream=True)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-                failure = _reason(error)
+                failure = failure or _reason(error)
                 continue
             except (httpx.HTTPError, httpx.InvalidURL) as error:
                 raise RequestFailed(_reason(error)) from error
@@ -106,7 +116,7 @@ async def send_request(
                 raise RequestFailed(_reason(error)) from error
             finally:
                 await response.aclose()
-    raise RequestFailed(failure)
+    raise RequestFailed(failure or "it has no address")
 
 
 def _pinned(client: httpx.AsyncClient, request: OutgoingRequest, address: str) -> httpx.Request:
@@ -197,14 +207,28 @@ def _declined(status: int, content: bytes) -> HubDeclined:
 class HttpExchange:
     """Carries requests to a hub at a URL."""
 
-    def __init__(self, url: str, token: str | None, certificate: Path | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str | None,
+        certificate: Path | None = None,
+        *,
+        context: ssl.SSLContext | None = None,
+        proxy: str | None = None,
+    ) -> None:
+        """`context` decides about the hub's certificate in place of `certificate`."""
         self._url = url
         self._headers = {} if token is None else {"authorization": f"Bearer {token}"}
-        self._context = trust(certificate) if url.startswith("https:") else _no_trust()
+        self._proxy = proxy
+        if context is None:
+            context = trust(certificate) if url.startswith("https:") else _no_trust()
+        self._context = context
 
     async def send(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         httpx = _load()
-        transport = httpx.AsyncHTTPTransport(verify=self._context, trust_env=False)
+        transport = httpx.AsyncHTTPTransport(
+            verify=self._context, trust_env=False, proxy=self._proxy
+        )
         try:
             return await _exchange(transport, (method, path, body), self._url, self._headers)
         except httpx.HTTPError as error:
@@ -283,7 +307,10 @@ def _no_trust() -> ssl.SSLContext:
 
 
 def _reason(error: Exception) -> str:
-    return str(error) or type(error).__name__
+    """Return an error of httpx as part of a sentence."""
+    words = re.sub(r"^\[Errno -?\d+\] ", "", str(error)).rstrip(".")
+    name = type(error).__name__
+    return words or ("no response in time" if name.endswith("Timeout") else name)
 
 
 def _load() -> Any:

@@ -96,15 +96,19 @@ class FairListener:
         self._resume()
 
     def close(self) -> None:
-        """Accept no more, and close what waits."""
+        """Accept no more; begin what waits, but close a crowd."""
         if self._pause is not None:
             self._pause.cancel()
         if self._turn is not None:
             self._turn.cancel()
         self._loop.remove_reader(self._listener)
+        is_crowded = self._count + len(self._known) > CROWD
         for queue in (self._known, *self._waiting.values()):
             for each in queue:
-                each.socket.close()
+                if is_crowded:
+                    each.socket.close()
+                else:
+                    self._begin_soon(each)
         self._waiting.clear()
         self._known.clear()
         self._count = 0

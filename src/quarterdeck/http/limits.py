@@ -37,6 +37,10 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, Protocol, TypeGuard
 
+from typing_extensions import override
+
+from quarterdeck.http.peers import RelayedPeer
+
 logger = logging.getLogger(__name__)
 
 MAX_SILENT: Final = 256
@@ -157,9 +161,17 @@ class TlsHandshake:
 
     is_evictable = True
 
-    def __init__(self, accepted: socket.socket, listener: TlsListener) -> None:
+    def __init__(
+        self,
+        accepted: socket.socket,
+        listener: TlsIntake,
+        tls: ssl.SSLContext,
+        relayed: RelayedPeer | None = None,
+    ) -> None:
+        self.relayed = relayed
         self._socket = accepted
         self._listener = listener
+        self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -207,7 +219,7 @@ class TlsHandshake:
         await self._loop.connect_accepted_socket(
             lambda: self._listener.make_protocol(self),
             self._socket,
-            ssl=self._listener.tls,
+            ssl=self._tls,
             ssl_handshake_timeout=self._listener.seconds,
         )
 
@@ -224,42 +236,65 @@ class TlsHandshake:
             logger.error("a TLS handshake ended unexpectedly", exc_info=error)
 
 
-class TlsListener:
-    """Accepts TLS connections in small batches; uvicorn closes it like a server of asyncio."""
+class TlsIntake:
+    """Sockets from their acceptance to the end of their TLS handshake."""
 
     def __init__(
         self,
-        listener: socket.socket,
         *,
         limits: ConnectionLimits,
         connections: set[Any],
         make_protocol: Callable[[TlsHandshake], asyncio.Protocol],
-        tls: ssl.SSLContext,
         seconds: float,
     ) -> None:
-        """Accept until `close`; a handshake may take `seconds` from connecting to its end."""
+        """A handshake may take `seconds` from connecting to its end."""
         self.limits = limits
         self.connections = connections
         self.make_protocol = make_protocol
-        self.tls = tls
         self.seconds = seconds
         self.handshakes: set[TlsHandshake] = set()
+        self._is_closed = False
+
+    def begin(
+        self, accepted: socket.socket, tls: ssl.SSLContext, relayed: RelayedPeer | None = None
+    ) -> None:
+        """Begin the handshake of a connected socket, which belongs to the server from now on."""
+        accepted.setblocking(False)  # noqa: FBT003 - the only way to call it
+        if self._is_closed:
+            accepted.close()
+        else:
+            TlsHandshake(accepted, self, tls, relayed).wait()
+
+    def close(self) -> None:
+        """Begin no more, and close what has not finished its handshake."""
+        self._is_closed = True
+        for each in tuple(self.handshakes):
+            each.evict()
+
+    async def wait_closed(self) -> None:
+        """Return at once: uvicorn waits for the connections itself."""
+
+
+class TlsListener(TlsIntake):
+    """Accepts TLS connections in small batches; uvicorn closes it like a server of asyncio."""
+
+    def __init__(self, listener: socket.socket, tls: ssl.SSLContext, **intake: Any) -> None:
+        """Accept until `close`; the rest is passed to `TlsIntake`."""
+        super().__init__(**intake)
+        self._tls = tls
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._pause: asyncio.TimerHandle | None = None
         listener.setblocking(False)  # noqa: FBT003 - the only way to call it
         self._resume()
 
+    @override
     def close(self) -> None:
         """Accept no more, and close what has not finished its handshake."""
         if self._pause is not None:
             self._pause.cancel()
         self._loop.remove_reader(self._listener)
-        for each in tuple(self.handshakes):
-            each.evict()
-
-    async def wait_closed(self) -> None:
-        """Return at once: uvicorn waits for the connections itself."""
+        super().close()
 
     def _resume(self) -> None:
         self._pause = None
@@ -276,5 +311,4 @@ class TlsListener:
                 self._loop.remove_reader(self._listener)
                 self._pause = self._loop.call_later(ACCEPT_RETRY_SECONDS, self._resume)
                 return
-            accepted.setblocking(False)  # noqa: FBT003 - the only way to call it
-            TlsHandshake(accepted, self).wait()
+            self.begin(accepted, self._tls)

@@ -147,13 +147,23 @@ def sites(listening: Listening) -> dict[str, Site]:
     """Return every accepted `Host`, in lower case, with the origin of its pages."""
     named: dict[str, Site] = {}
     for scheme, name, port in _names(listening):
-        default = _DEFAULT_PORTS[scheme]
-        origin = f"{scheme}://{name}" if port == default else f"{scheme}://{name}:{port}"
-        site = Site(origin, scheme == "https")
-        named[f"{name}:{port}"] = site
-        if port == default:
-            named[name] = site
+        named |= _hosts(scheme, name, port)
     return named
+
+
+def sites_of(origin: str) -> dict[str, Site]:
+    """Return the same for one origin, such as `https://desk.example:7272`."""
+    scheme, _, authority = origin.partition("://")
+    name, port = _split_name(authority)
+    return _hosts(scheme, name, port or _DEFAULT_PORTS[scheme])
+
+
+def _hosts(scheme: str, name: str, port: int) -> dict[str, Site]:
+    default = _DEFAULT_PORTS[scheme]
+    origin = f"{scheme}://{name}" if port == default else f"{scheme}://{name}:{port}"
+    site = Site(origin, scheme == "https")
+    hosts = {f"{name}:{port}": site}
+    return hosts | {name: site} if port == default else hosts
 
 
 def public_origin(listening: Listening) -> str:

@@ -4,6 +4,10 @@ The server puts an `AcceptedConnection` into the state of every ASGI scope, wher
 `accepted_connection` finds it. It is one object for all requests and for the WebSocket of a
 connection, so what an application finds out about the other end is found out once.
 
+A connection may have come through a relay, which joins it with a client somewhere else. Then it has
+a `RelayedPeer`, and is never a local one: not for its own addresses, which are those of the relay's
+computer, and not for those that the relay claims.
+
 A program that calls an application in its own process, without a server, passes `OWN_PROCESS`.
 """
 
@@ -20,6 +24,17 @@ if TYPE_CHECKING:  # commands use this module, and must not load the other
 _KEY: Final = "quarterdeck.connection"
 
 
+@dataclass(frozen=True, slots=True)
+class RelayedPeer:
+    """A client behind a relay, as the relay describes it; none of this is verified."""
+
+    address: str
+    port: int
+    is_near: bool = False
+    """Whether the relay sees it at the address of the server itself: on the same computer, or
+    behind the same router."""
+
+
 @dataclass(slots=True, eq=False)
 class AcceptedConnection:
     """One connection of a client."""
@@ -33,10 +48,15 @@ class AcceptedConnection:
     origin: PeerOrigin | None = None
     """What opened it, once that was found out; None also for a client on another machine."""
     is_checked: bool = False
+    relayed: RelayedPeer | None = None
+    """The client that a relay has joined it with; None if it came directly."""
 
     @property
     def is_unix(self) -> bool:
-        return self.socket is not None and self.socket.family == socket.AF_UNIX
+        if self.socket is None or self.relayed is not None:
+            return False
+        is_unix: bool = self.socket.family == socket.AF_UNIX
+        return is_unix
 
 
 OWN_PROCESS: Final = AcceptedConnection(None, 0.0)
@@ -57,6 +77,12 @@ def accepted_connection(scope: Mapping[str, Any]) -> AcceptedConnection | None:
     """Return the connection of a request; None if the server is not ours."""
     found = scope.get("state", {}).get(_KEY)
     return found if isinstance(found, AcceptedConnection) else None
+
+
+def relayed_peer(scope: Mapping[str, Any]) -> RelayedPeer | None:
+    """Return the client of a request that came through a relay; None if it came directly."""
+    connection = accepted_connection(scope)
+    return None if connection is None else connection.relayed
 
 
 def is_unix_socket(scope: Mapping[str, Any]) -> bool:

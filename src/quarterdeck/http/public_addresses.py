@@ -33,6 +33,13 @@ from anyio import to_thread
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolver: TypeAlias = Callable[[str, int], list[str]]
 
+PRIVATE_NETWORKS: Final = tuple(
+    map(
+        ipaddress.ip_network,
+        ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"),
+    )
+)
+"""Where people have computers of their own: RFC 1918, RFC 6598 (also Tailscale) and RFC 4193."""
 _GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 _SPECIAL_IPV6: Final = tuple(

@@ -29,7 +29,7 @@ import logging
 import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sized
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sized
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -41,6 +41,7 @@ import uvicorn
 from typing_extensions import override
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.http11 import Request
 
 from quarterdeck.http.asgi import Application
 from quarterdeck.http.fair_listener import FairListener, IsKnown
@@ -50,10 +51,11 @@ from quarterdeck.http.limits import (
     Capacity,
     ConnectionLimits,
     TlsHandshake,
+    TlsIntake,
     TlsListener,
 )
 from quarterdeck.http.origins import IpNetwork, is_in
-from quarterdeck.http.peers import AcceptedConnection, with_connection
+from quarterdeck.http.peers import AcceptedConnection, RelayedPeer, with_connection
 from quarterdeck.jsontext import encode_json
 from quarterdeck.machine.process_origin import boot_seconds
 from quarterdeck.wire import background_tasks
@@ -73,6 +75,10 @@ SENT_AHEAD: Final = 8
 BACKLOG: Final = 4_096
 """Connections that the system keeps until they are accepted."""
 RETRY_SECONDS: Final = 5
+_BEGIN_SECONDS: Final = 0.1
+"""For the first request of a connection that was accepted just before the end."""
+_KEPT_PATH: Final[dict[str, Any]] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+"""The path of a Unix socket belongs to its opener: another process may take the socket over."""
 _quiet = logging.getLogger(f"{__name__}.websocket")
 _quiet.setLevel(logging.WARNING)
 
@@ -105,6 +111,8 @@ class ServerOptions:
     """Who may connect; connections of others are closed. None: all."""
     is_known: IsKnown | None = None
     """Whose connections are begun first in a flood; None: all are alike."""
+    message_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Of one WebSocket message, for paths with another limit than `MESSAGE_BYTES`."""
 
 
 _BAD_REQUEST: Final = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -120,6 +128,7 @@ class _BoundedHead:
     too_slow: bytes
     full: bytes
     handshake: TlsHandshake | None = None
+    relayed: RelayedPeer | None = None
     transport: asyncio.Transport
     loop: asyncio.AbstractEventLoop
     connections: set[Any]
@@ -144,6 +153,7 @@ class _BoundedHead:
             transport.get_extra_info("socket"),
             boot_seconds(),
             transport.get_extra_info("peername"),
+            relayed=self.relayed,
         )
         self.app_state = with_connection(self.app_state, accepted)
         super().connection_made(transport)  # type: ignore[misc]  # of the protocol it is added to
@@ -169,6 +179,11 @@ class _BoundedHead:
         self.limits.forget(self)
         if not self._is_rejected:
             super().connection_lost(exc)  # type: ignore[misc]  # as above
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no request of this connection has begun."""
+        return self.cycle is None and not self.transport.is_closing()
 
     @property
     def is_evictable(self) -> bool:
@@ -303,6 +318,8 @@ def _final_answer(status: str, content_type: str, body: bytes, *headers: str) ->
 class BoundedWebSocket(WebSocketsSansIOProtocol):
     """A WebSocket protocol that answers an incomplete head: it gets the whole head at once."""
 
+    message_bytes: Mapping[str, int]
+
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         # It would log every header, with tokens, for debugging, and whole addresses always.
@@ -316,9 +333,26 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             self.transport.write(_BAD_REQUEST)
             self.transport.close()
 
+    @override
+    def handle_connect(self, event: Request) -> None:
+        limit = self.message_bytes.get(event.path.partition("?")[0])
+        if limit is not None:
+            self.conn.max_message_size = limit
+        super().handle_connect(event)
+
+
+def bounded_websocket(options: ServerOptions) -> type[asyncio.Protocol]:
+    """Return the WebSocket protocol of one server."""
+    attributes = {"message_bytes": options.message_bytes}
+    return type(BoundedWebSocket.__name__, (BoundedWebSocket,), attributes)
+
 
 class BoundedServer(uvicorn.Server):
     """Accepts a flood of connections in small batches; leaves signals to the caller."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.has_started = anyio.Event()
 
     @override
     @contextmanager
@@ -328,42 +362,94 @@ class BoundedServer(uvicorn.Server):
     @override
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await self.lifespan.startup()
-        config = self.config
-        made: Any = config.http_protocol_class
-        protocol = partial(
-            made, config=config, server_state=self.server_state, app_state=self.lifespan.state
-        )
+        config, protocol = self.config, self._protocol
         loop = asyncio.get_running_loop()
         self.servers = []
         for each in sockets or ():
             server: Any
             if each.family == socket.AF_UNIX:
-                server = await loop.create_unix_server(protocol, sock=each, backlog=ACCEPT_BATCH)
+                server = await loop.create_unix_server(
+                    protocol, sock=each, backlog=ACCEPT_BATCH, **_KEPT_PATH
+                )
                 each.listen(BACKLOG)  # the loop has set it to what it accepts in one turn
-            elif config.ssl is None:
-                server = FairListener(each, protocol, is_known=made.is_known)
+                self.servers.append(server)
             else:
-                server = self._tls_listener(each, protocol, config.ssl)
-            self.servers.append(server)
+                self.accept_at(each, config.ssl)
         self.started = True
+        self.has_started.set()
 
-    def _tls_listener(
-        self, listener: socket.socket, make_protocol: Callable[[], Any], tls: ssl.SSLContext
-    ) -> TlsListener:
+    def accept_at(self, listener: socket.socket, tls: ssl.SSLContext | None) -> Callable[[], None]:
+        """Accept connections at a TCP socket; return what ends that."""
+        server: Any
+        if tls is None:
+            made: Any = self.config.http_protocol_class
+            server = FairListener(listener, self._protocol, is_known=made.is_known)
+        else:
+            server = TlsListener(listener, tls, **self._intake)
+        self.servers.append(server)
+
+        def end() -> None:
+            if server in self.servers:
+                self.servers.remove(server)
+                server.close()
+
+        return end
+
+    @property
+    def _protocol(self) -> Callable[[], Any]:
+        """What makes the protocol of a connection."""
+        return partial(
+            cast("Any", self.config.http_protocol_class),
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
+
+    @property
+    def _intake(self) -> dict[str, Any]:
+        """How TLS connections are taken in; see `TlsIntake`."""
+        make_protocol = self._protocol
+
         def protocol(handshake: TlsHandshake) -> asyncio.Protocol:
             made = make_protocol()
             made.handshake = handshake
+            made.relayed = handshake.relayed
             return cast("asyncio.Protocol", made)
 
         made: Any = self.config.http_protocol_class
-        return TlsListener(
-            listener,
-            limits=made.limits,
-            connections=self.server_state.connections,
-            make_protocol=protocol,
-            tls=tls,
-            seconds=made.head_seconds,
-        )
+        return {
+            "limits": made.limits,
+            "connections": self.server_state.connections,
+            "make_protocol": protocol,
+            "seconds": made.head_seconds,
+        }
+
+
+class RelayedServer(BoundedServer):
+    """Serves connections that a relay has joined with its clients; it listens nowhere.
+
+    Each is TLS, marked as relayed, and no header of a proxy is believed on it.
+    """
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        assert not config.proxy_headers, "a client could name itself"
+        super().__init__(config)
+        self._taken: TlsIntake | None = None
+
+    @override
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await self.lifespan.startup()
+        self._taken = TlsIntake(**self._intake)
+        taken: Any = self._taken
+        self.servers = [taken]
+        self.started = True
+
+    def begin(self, connection: socket.socket, tls: ssl.SSLContext, peer: RelayedPeer) -> None:
+        """Serve a connection, whose socket belongs to the server from now on."""
+        if self._taken is None:
+            connection.close()
+        else:
+            self._taken.begin(connection, tls, peer)
 
 
 def server_config(
@@ -377,7 +463,7 @@ def server_config(
         app,
         loop="none",
         http=bounded_protocol(options),
-        ws=BoundedWebSocket if options.has_websockets else "none",
+        ws=bounded_websocket(options) if options.has_websockets else "none",
         ws_max_size=MESSAGE_BYTES,
         ws_per_message_deflate=False,  # costs memory for each client, and accepts zip bombs
         proxy_headers=options.trusted_proxies is not None,
@@ -412,16 +498,53 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
         yield listener
 
 
+class RunningServer:
+    """A server that is running, and can accept connections at further sockets."""
+
+    def __init__(self, server: BoundedServer) -> None:
+        self._server = server
+
+    async def accept_at(
+        self, listener: socket.socket, tls: ssl.SSLContext | None = None
+    ) -> Callable[[], None]:
+        """Accept connections at another TCP socket; return a function that ends that.
+
+        The socket stays the caller's. Connections that were accepted outlive the end.
+        """
+        await self._server.has_started.wait()
+        return self._server.accept_at(listener, tls)
+
+
 @asynccontextmanager
 async def running_server(
     config: uvicorn.Config, *listeners: socket.socket, before_end: Callable[[], Awaitable[None]]
-) -> AsyncIterator[None]:
+) -> AsyncIterator[RunningServer]:
     """Serve at TCP and Unix sockets while the body runs; TLS is for TCP alone.
 
     When it ends, `before_end` closes the application's streams with a reason, and `end_seconds` of
     the configuration later everything is closed that is still open.
     """
     server = BoundedServer(config)
+    async with _running(server, *listeners, before_end=before_end):
+        yield RunningServer(server)
+
+
+@asynccontextmanager
+async def running_relayed(
+    config: uvicorn.Config, *, before_end: Callable[[], Awaitable[None]]
+) -> AsyncIterator[RelayedServer]:
+    """Serve the connections of a relay while the body runs; it ends as `running_server` does."""
+    server = RelayedServer(config)
+    async with _running(server, before_end=before_end):
+        while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
+            await anyio.sleep(0.001)
+        yield server
+
+
+@asynccontextmanager
+async def _running(
+    server: BoundedServer, *listeners: socket.socket, before_end: Callable[[], Awaitable[None]]
+) -> AsyncIterator[None]:
     ended = anyio.Event()
 
     async def serve() -> None:
@@ -438,9 +561,24 @@ async def running_server(
             with anyio.CancelScope(shield=True):
                 await before_end()
                 await _drain(server)
+                await _stop_accepting(server)
                 server.should_exit = True
-                with anyio.move_on_after((config.timeout_graceful_shutdown or 0) + 1):
+                with anyio.move_on_after((server.config.timeout_graceful_shutdown or 0) + 1):
                     await ended.wait()
+
+
+async def _stop_accepting(server: uvicorn.Server) -> None:
+    """Accept no more connections, and begin the requests of those that were accepted.
+
+    uvicorn would close them, and a client that has just sent a request would see a reset. Those
+    that wait in the kernel are for the next process that listens at the socket, if there is one.
+    """
+    for each in getattr(server, "servers", ()):  # none if it has not started
+        each.close()
+    await anyio.sleep(0.005)  # what was accepted in this turn of the loop is begun in the next
+    with anyio.move_on_after(_BEGIN_SECONDS):
+        while any(getattr(each, "is_new", False) for each in server.server_state.connections):  # noqa: ASYNC110
+            await anyio.sleep(0.005)
 
 
 async def _drain(server: uvicorn.Server) -> None:

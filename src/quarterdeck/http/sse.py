@@ -17,19 +17,21 @@ when a client resumes before the oldest, it reads how many are lost.
 Event names are a closed set, never text of an agent; data is JSON on one line:
 
     (none)      an event of a log, as it was stored
-    host        the same of the host's log, on a connection that carries several logs
-    queue       the queue of a session has changed; on a connection that carries several logs
+    host        the same of the host stream, on a connection that carries several logs
+    queue       the prompt queue of a session has changed; on a connection that carries several logs
+    runner      whether the hub reaches its runner, and whether it drains; on the same connections
     caught-up   every event up to now was sent; what follows is live
     reset       discard what you have: it was of another log or is too old; this is the position now
     ended       nothing more follows in this log: its session was deleted, or the hub ends
-    dropped     disconnected: you did not read, or the log cannot be read; reconnect
+    dropped     disconnected, with a `code`: you did not read (`too-slow`), the log cannot be read
+                (`log-failed`), or the hub ends (`shutdown`); reconnect
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 
 import anyio
 
@@ -38,7 +40,9 @@ from quarterdeck.http.asgi import Receive, Send
 from quarterdeck.http.keepalive import KeepAlive, LiveConnection
 from quarterdeck.jsontext import encode_json
 
-EVENT_NAMES: Final = frozenset({"host", "queue", "caught-up", "reset", "ended", "dropped"})
+EVENT_NAMES: Final = frozenset(
+    {"host", "queue", "runner", "machines", "foreign", "caught-up", "reset", "ended", "dropped"}
+)
 RETRY_MS: Final = 2000
 _END_SECONDS: Final = 1.0  # for the last write to a client that may be stuck
 _BATCH_BYTES: Final = 64 << 10  # taken from a buffer at once
@@ -57,8 +61,15 @@ def named_event(name: str, facts: dict[str, Any], event_id: bytes = b"") -> byte
     return b"%bevent: %b\ndata: %b\n\n" % (line, name.encode(), encode_json(facts))
 
 
-def _dropped_event(reason: str | None) -> bytes:
-    return b"" if reason is None else named_event("dropped", {"reason": reason})
+class Drop(NamedTuple):
+    """Why a client is disconnected."""
+
+    code: Literal["too-slow", "log-failed", "shutdown"]
+    reason: str
+
+
+def _dropped_event(drop: Drop | None) -> bytes:
+    return b"" if drop is None else named_event("dropped", drop._asdict())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +79,7 @@ class StreamFormat:
     opening: bytes = b"retry: %d\n\n" % RETRY_MS
     comment: bytes = b": still here\n\n"
     """Sent when nothing else was for a while."""
-    closing: Callable[[str | None], bytes] = _dropped_event
+    closing: Callable[[Drop | None], bytes] = _dropped_event
     """Formats why the stream ends; None if its body returned."""
 
 
@@ -129,7 +140,7 @@ async def serve_events(
         has_left = True
         scope.cancel()
 
-    reason: str | None = None
+    drop: Drop | None = None
     try:
         with connection.scope:
             async with anyio.create_task_group() as tasks:
@@ -140,15 +151,16 @@ async def serve_events(
                 try:
                     await body(stream)
                 except StorageFailed as error:
-                    reason = f"the log cannot be read: {error}"
+                    drop = Drop("log-failed", f"the log cannot be read: {error}")
                 tasks.cancel_scope.cancel()
         if connection.is_stuck:
             reason = "you did not read for a minute; reconnect with the last id you have"
+            drop = Drop("too-slow", reason)
         if connection.server_ends:
-            reason = "the hub ends; reconnect with the last id you have"
+            drop = Drop("shutdown", "the hub ends; reconnect with the last id you have")
         if not has_left:
             with anyio.move_on_after(_END_SECONDS, shield=True):
-                await send({"type": "http.response.body", "body": stream_format.closing(reason)})
+                await send({"type": "http.response.body", "body": stream_format.closing(drop)})
     finally:
         keep_alive.remove(connection)
 

@@ -4,10 +4,12 @@ The file belongs to its user alone (mode 0600, in a private folder). A file that
 left is replaced, unless a process listens there.
 
 The path of a Unix socket may have about a hundred bytes. A longer one is reached on Linux through a
-descriptor of its folder, `/proc/self/fd/N/NAME`; elsewhere a server says that it is too long.
+descriptor of its folder, `/proc/self/fd/N/NAME`; elsewhere through a link in a private folder in
+/tmp, for as long as it takes to bind or connect.
 
 A client can check who listens (`check_listener`): the user, and that no agent started the process.
-An agent that is not confined can remove the socket and listen in its place.
+An agent that is not confined can remove the socket and listen in its place. It can also end
+the process that listens and leave the socket to a child: a listener that has ended is refused.
 """
 
 from __future__ import annotations
@@ -16,22 +18,24 @@ import errno
 import os
 import socket
 import stat
-import struct
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from quarterdeck.errors import StartRefused
+from quarterdeck.machine.process_origin import boot_seconds, origin_of_socket
+from quarterdeck.machine.socket_peers import socket_peer
 
 LONGEST_PATH: Final = 107 if sys.platform == "linux" else 103
 """Bytes in the path of a Unix socket."""
 BACKLOG: Final = 1_024
+_LIST: Final = "ss -xlp src" if sys.platform == "linux" else "lsof"
+"""Shows which process listens at the path that follows."""
 _PRIVATE: Final = 0o600
 _ANSWER_SECONDS: Final = 2.0
-_CREDENTIALS: Final = struct.Struct("3i")  # the process, its user and its group
-_MARKED_LIMIT: Final = b"Max msgqueue size"  # which guards of agents lower; see `guard_program`
 
 
 @contextmanager
@@ -41,20 +45,36 @@ def listening_unix(path: Path) -> Iterator[socket.socket]:
     Raises:
         StartRefused: if another process listens there, or the path cannot be used.
     """
-    _remove_stale(path)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        try:
-            with reachable(path) as name:
-                listener.bind(name)
-            path.chmod(_PRIVATE)  # nothing can connect before `listen`
-            listener.listen(BACKLOG)
-        except OSError as error:
-            raise _unusable(path, error) from error
+    with open_unix(path) as listener:
         try:
             yield listener
         finally:
-            with suppress(OSError):  # a user may have removed it
-                path.unlink()
+            remove_unix(path)
+
+
+def open_unix(path: Path) -> socket.socket:
+    """Listen at a path; the caller closes the socket and removes the path.
+
+    Raises:
+        StartRefused: if another process listens there, or the path cannot be used.
+    """
+    _remove_stale(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with reachable(path) as name:
+            listener.bind(name)
+        path.chmod(_PRIVATE)  # nothing can connect before `listen`
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise _unusable(path, error) from error
+    return listener
+
+
+def remove_unix(path: Path) -> None:
+    """Remove the path of a socket."""
+    with suppress(OSError):  # a user may have removed it
+        path.unlink()
 
 
 @contextmanager
@@ -68,8 +88,12 @@ def reachable(path: Path) -> Iterator[str]:
     if len(os.fsencode(text)) <= LONGEST_PATH:
         yield text
         return
-    if sys.platform != "linux":
-        raise OSError(None, f"the path has more than {LONGEST_PATH} bytes")
+    if not hasattr(os, "O_PATH"):
+        with tempfile.TemporaryDirectory(prefix="qd-", dir="/tmp") as near:
+            link = Path(near, "s")
+            link.symlink_to(path.parent.resolve(strict=True))
+            yield f"{link}/{path.name}"
+        return
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{folder}/{path.name}"
@@ -77,15 +101,15 @@ def reachable(path: Path) -> Iterator[str]:
         os.close(folder)
 
 
-def connected(path: Path) -> socket.socket:
-    """Connect to the socket at a path.
+def connected(path: Path, *, seconds: float = _ANSWER_SECONDS) -> socket.socket:
+    """Connect to the socket at a path; wait so long while others wait to be accepted.
 
     Raises:
         OSError: if no server accepts it.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        connection.settimeout(_ANSWER_SECONDS)
+        connection.settimeout(seconds)
         with reachable(path) as name:
             connection.connect(name)
     except BaseException:
@@ -103,25 +127,20 @@ def check_listener(connection: Any) -> None:
     Raises:
         ConnectionAbortedError: if it is another process; nothing was sent to it.
     """
-    if sys.platform != "linux":
+    peer = socket_peer(connection)
+    if peer is None:
         return
-    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, uid, _ = _CREDENTIALS.unpack(found)
-    if uid not in (os.geteuid(), 0):
-        reason = f"a process of another user (id {uid}) listens there; do not use it"
+    if peer.uid not in (os.geteuid(), 0):
+        reason = f"a process of another user (id {peer.uid}) listens there; do not use it"
         raise ConnectionAbortedError(errno.ECONNABORTED, reason)
-    if pid and _marked_limit(pid) < _marked_limit(os.getpid()):
+    found = origin_of_socket(connection, boot_seconds())
+    if found.origin == "agent":
+        pid = peer.pid
         reason = f"process {pid}, which an agent started, listens there; end it: kill {pid}"
         raise ConnectionAbortedError(errno.ECONNABORTED, reason)
-
-
-def _marked_limit(pid: int) -> float:
-    """Return a hard limit that agents' processes have lower than others."""
-    with suppress(OSError, ValueError):
-        for line in Path(f"/proc/{pid}/limits").read_bytes().splitlines():
-            if line.startswith(_MARKED_LIMIT):
-                return int(line.split()[-2])
-    return float("inf")  # not known, or unlimited
+    if found.origin == "gone":
+        reason = "the process that listened there has ended, and another one has its socket"
+        raise ConnectionAbortedError(errno.ECONNABORTED, f"{reason}; `lsof -U` shows which")
 
 
 def _remove_stale(path: Path) -> None:
@@ -142,7 +161,7 @@ def _remove_stale(path: Path) -> None:
     except OSError as error:
         raise _unusable(path, error) from error
     raise StartRefused(
-        f"another process listens at {path}", f"stop it; `ss -xlp src {path}` shows which it is"
+        f"another process listens at {path}", f"stop it; `{_LIST} {path}` shows which it is"
     )
 
 

@@ -24,8 +24,9 @@ from quarterdeck.wire import IndependentTasks
 
 logger = logging.getLogger(__name__)
 
-ACTING_SECONDS: Final = 1.0
-"""For a command that ends something while the log cannot be written."""
+ACTING_SECONDS: Final = 5.0
+"""For a command that ends something while the log cannot be written: longer than the pause between
+two attempts of the journal, the next of which decides what the command does."""
 
 _T = TypeVar("_T")
 
@@ -41,8 +42,10 @@ class LogHealth:
     def start(self, tasks: IndependentTasks) -> None:
         self._tasks = tasks
 
-    def on_failure(self) -> None:
-        """Limit the wait of all commands: the log could not be written."""
+    def on_health(self) -> None:
+        """Take a report of the runner: limit the wait of all commands if the log has failed."""
+        if self._health().is_healthy:
+            return
         for scope, seconds in self._waiting.items():
             scope.deadline = min(scope.deadline, anyio.current_time() + seconds)
 

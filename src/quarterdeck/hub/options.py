@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from quarterdeck.agents import AgentSettings, SandboxSettings
+from quarterdeck.agents import AgentSettings, McpServerSettings, SandboxSettings
 from quarterdeck.http.origins import DEFAULT_PORT, LOCAL_PROXIES, LOOPBACK, Listening
 from quarterdeck.hub.auth.device import UNUSED_SECONDS
 from quarterdeck.hub.view_cache import VIEW_BYTES
 from quarterdeck.machine import ConfineMode
 from quarterdeck.policy import Policy
-from quarterdeck.runner import Retention, RunnerOptions
+from quarterdeck.relay.settings import RelaySettings
+from quarterdeck.runner import Retention, RunnerOptions, TelemetrySettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,12 @@ class HubOptions:
     port: int = DEFAULT_PORT
     """0 takes any free one."""
     agents: Mapping[str, AgentSettings] = field(default_factory=dict)
+    catalogue_folder: Path | None = None
+    """The user's own files of agents."""
+    mcp: Mapping[str, McpServerSettings] = field(default_factory=dict)
+    """MCP servers of sessions, by name."""
+    registry: str = ""
+    """The URL or the path of an ACP registry; empty for none."""
     policy: Policy = field(default_factory=Policy)
     certificate: Path | None = None
     """With `private_key`: TLS, required for every address except loopback."""
@@ -39,10 +46,19 @@ class HubOptions:
     trusted_proxies: tuple[str, ...] = LOCAL_PROXIES
     """Addresses or networks of that proxy; one on another computer must be named."""
     allowed_hosts: tuple[str, ...] = ()
+    relay: RelaySettings | None = None
+    """A relay that phones reach the hub through; it does not change where the hub listens."""
+    phone: bool = False
+    """Whether the hub also listens, with TLS, where phones can reach it; see `hub.reach`."""
     synchronous: Literal["normal", "full"] = "normal"
     """Whether the log also survives a power cut, at the cost of an fsync per commit."""
     device_unused_seconds: float = UNUSED_SECONDS
     """After which an unused device has to be paired again; 0: never."""
+    keeps_codes: bool = False
+    """Whether pairing codes stay valid: only if no other program can have had the port."""
+    database: str = field(default="", repr=False)
+    """The URL of a PostgreSQL database for the hub's data; empty: hub.db in `home`. `${NAME}` in
+    it is a variable of `environ`."""
     push_services: tuple[str, ...] = ()
     """Origins of self-hosted push services, which need not have a public address."""
     response_seconds: float = 30.0
@@ -65,6 +81,8 @@ class HubOptions:
     hidden: tuple[Path, ...] = ()
     kept: tuple[Path, ...] = ()
     projects: Mapping[str, SandboxSettings] = field(default_factory=dict)
+    telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
+    """Whether and where the runner sends spans, metrics and logs; see `RunnerOptions`."""
 
     @property
     def runner(self) -> RunnerOptions:
@@ -72,6 +90,9 @@ class HubOptions:
         return RunnerOptions(
             home=self.home,
             agents=self.agents,
+            catalogue_folder=self.catalogue_folder,
+            registry=self.registry,
+            mcp=self.mcp,
             policy=self.policy,
             synchronous=self.synchronous,
             idle_agent_minutes=self.idle_agent_minutes,
@@ -83,6 +104,7 @@ class HubOptions:
             hidden=self.hidden,
             kept=self.kept,
             projects=self.projects,
+            telemetry=self.telemetry,
         )
 
     @property

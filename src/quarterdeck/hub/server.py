@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
+import secrets
 import signal
-import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,17 +16,15 @@ import anyio
 import uvicorn
 from starlette.types import Receive, Scope as AsgiScope, Send
 
-from quarterdeck.errors import StartRefused
-from quarterdeck.http.limits import capacity_for, raise_file_limit
+from quarterdeck._version import __version__
+from quarterdeck.http.limits import Capacity, capacity_for, raise_file_limit
 from quarterdeck.http.origins import (
     LOOPBACK,
-    LOOPBACK_IPV6,
     accepted_peers,
-    is_loopback,
     is_wildcard,
 )
-from quarterdeck.http.server import ServerOptions, listening, running_server, server_config
-from quarterdeck.http.unix_sockets import listening_unix
+from quarterdeck.http.server import RunningServer, ServerOptions, running_server, server_config
+from quarterdeck.hub.api.adoption import adoption_endpoints
 from quarterdeck.hub.api.agents import agent_endpoints
 from quarterdeck.hub.api.devices import device_endpoints
 from quarterdeck.hub.api.endpoint import (
@@ -39,37 +36,43 @@ from quarterdeck.hub.api.endpoint import (
     make_router,
     send_error,
 )
+from quarterdeck.hub.api.machines import machine_endpoints
 from quarterdeck.hub.api.openapi import openapi
 from quarterdeck.hub.api.operations import operation_endpoints
 from quarterdeck.hub.api.optional import optional_endpoints
 from quarterdeck.hub.api.prompts import prompt_endpoints
 from quarterdeck.hub.api.push import push_endpoints
+from quarterdeck.hub.api.reach import reach_endpoints
 from quarterdeck.hub.api.requests import request_endpoints
 from quarterdeck.hub.api.sessions import session_endpoints
 from quarterdeck.hub.api.transcript import transcript_endpoints
 from quarterdeck.hub.api.workspaces import file_endpoints, folder_endpoints
 from quarterdeck.hub.hub import Hub
+from quarterdeck.hub.listeners import Listeners, open_listeners
 from quarterdeck.hub.page.files import page_endpoints
+from quarterdeck.hub.reach.service import ReachOptions, open_reach
 from quarterdeck.hub.streams.endpoints import stream_endpoints
 from quarterdeck.hub.streams.sources import StreamSources
 from quarterdeck.jsontext import encode_json
-from quarterdeck.machine.private_files import PRIVATE_FILE
+from quarterdeck.machine.private_files import replace_private
 from quarterdeck.protocol.timestamps import iso_seconds
+from quarterdeck.runner.link import LINK_MESSAGE_BYTES, LINK_PATH
 
 logger = logging.getLogger(__name__)
 
 FILE: Final = "hub.json"
-SOCKET: Final = "hub.sock"
 END_SECONDS: Final = 1
 """For requests that are being answered when the hub ends; streams are ended before."""
 INTERRUPTED: Final = 130
-_RETRIES: Final = 8  # to find a port that is free at every address
+_LIMITS: Final = {LINK_PATH: LINK_MESSAGE_BYTES}
+"""Machines that have not proved who they are fill no more memory than that."""
 
 Part = Callable[[Hub], list[Endpoint]]
 
 PARTS: tuple[Part, ...] = (
     operation_endpoints,
     agent_endpoints,
+    adoption_endpoints,
     session_endpoints,
     optional_endpoints,
     prompt_endpoints,
@@ -79,7 +82,9 @@ PARTS: tuple[Part, ...] = (
     file_endpoints,
     push_endpoints,
     lambda hub: stream_endpoints(stream_sources(hub)),
-    lambda hub: device_endpoints(hub.auth),
+    lambda hub: device_endpoints(hub.auth, hub.reach_report),
+    machine_endpoints,
+    reach_endpoints,
 )
 
 
@@ -113,16 +118,20 @@ def _document_endpoint(document: dict[str, object]) -> Endpoint:
         app=json_app(show),
         summary="This document",
         tag="operations",
-        answer=dict,
+        returns=dict,
     )
 
 
 def hub_app(hub: Hub, *, more: Sequence[Endpoint] = ()) -> Asgi:
     """Return the application of an open hub; `more` are further endpoints."""
+    return hub.auth.guard(_routes(hub, more))
+
+
+def _routes(hub: Hub, more: Sequence[Endpoint] = ()) -> Asgi:
     endpoints = [*hub_endpoints(hub), *page_endpoints(), *more]
     router = make_router(endpoints)
     router.default = _not_found
-    return hub.auth.guard(router)
+    return router
 
 
 async def _not_found(scope: AsgiScope, receive: Receive, send: Send) -> None:
@@ -160,24 +169,71 @@ async def serve_hub(hub: Hub, on_ready: Callable[[Address], None] | None = None)
 
 
 @asynccontextmanager
-async def serving(hub: Hub) -> AsyncIterator[Address]:
-    """Serve an open hub while the body runs.
+async def serving(hub: Hub, listeners: Listeners | None = None) -> AsyncIterator[Address]:
+    """Serve an open hub while the body runs, at its own sockets or at those of the caller.
 
     Raises:
         StartRefused: if the address cannot be bound.
     """
-    path = hub.options.home / SOCKET
-    with _listeners(hub) as listeners, listening_unix(path) as local:
-        port = listeners[0].getsockname()[1]
-        hub.auth.set_port(port)
-        address = Address(url=_url(hub, port), port=port, socket=path)
+    options = hub.options
+    with ExitStack() as stack:
+        if listeners is None:
+            opened = open_listeners(options.home, options.host, options.port)
+            listeners = stack.enter_context(opened)
+        hub.auth.set_port(listeners.port)
+        url = _url(hub, listeners.port)
+        address = Address(url=url, port=listeners.port, socket=listeners.path)
 
         async def end_streams() -> None:
             hub.end_streams()
 
-        async with running_server(_config(hub), *listeners, local, before_end=end_streams):
-            with _announced(hub, address):
-                yield address
+        # Copies: the server closes them, and the next process may take the originals over.
+        originals = (*listeners.tcp, listeners.local)
+        copies = [stack.enter_context(each.dup()) for each in originals]
+        routes = _routes(hub)
+        config = _config(hub, hub.auth.guard(routes))
+        async with running_server(config, *copies, before_end=end_streams) as server:
+            with _announced(hub, address, listeners):
+                async with _relayed(hub, routes, end_streams), _reachable(hub, server):
+                    yield address
+
+
+@asynccontextmanager
+async def _relayed(
+    hub: Hub, routes: Asgi, end_streams: Callable[[], Awaitable[None]]
+) -> AsyncIterator[None]:
+    """Serve the clients of the relay, if there is one, while the body runs."""
+    relay = hub.relay
+    if relay is None:
+        yield
+        return
+    app = hub.auth.relayed_guard(routes, relay.origin)
+    # Half of what the hub accepts itself: a flood at the relay leaves room for other clients.
+    capacity = Capacity(connections=capacity_for(raise_file_limit()).connections // 2)
+    config = server_config(
+        app, ServerOptions(capacity=capacity, message_bytes=_LIMITS), end_seconds=END_SECONDS
+    )
+    async with relay.serving(config, before_end=end_streams):
+        yield
+
+
+@asynccontextmanager
+async def _reachable(hub: Hub, server: RunningServer) -> AsyncIterator[None]:
+    """Give phones access to a hub while the body runs."""
+    options = ReachOptions(
+        home=hub.options.home,
+        environ=hub.options.environ,
+        listening=hub.auth.options.listening,
+        is_for_phones=hub.options.phone,
+        key=hub.auth.hub_key,
+        relay=hub.relay_state,
+    )
+    async with open_reach(options, hub.auth.sites, server) as reach:
+        hub.reach = reach
+        try:
+            yield
+        finally:
+            hub.reach = None
 
 
 def _url(hub: Hub, port: int) -> str:
@@ -187,7 +243,7 @@ def _url(hub: Hub, port: int) -> str:
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-def _config(hub: Hub) -> uvicorn.Config:
+def _config(hub: Hub, app: Asgi) -> uvicorn.Config:
     options = hub.options
     tls: dict[str, Any] = {}
     if options.certificate is not None:
@@ -197,84 +253,28 @@ def _config(hub: Hub) -> uvicorn.Config:
         trusted_proxies=options.listening.proxies,
         accepted_peers=accepted_peers(options.listening),
         is_known=hub.auth.is_known,
+        message_bytes=_LIMITS,
     )
-    return server_config(hub_app(hub), accepted, end_seconds=END_SECONDS, **tls)
+    return server_config(app, accepted, end_seconds=END_SECONDS, **tls)
 
 
 @contextmanager
-def _listeners(hub: Hub) -> Iterator[list[socket.socket]]:
-    options = hub.options
-    retries = _RETRIES if options.port == 0 else 0
-    with ExitStack() as stack:
-        yield _bound_somewhere(stack, options.host, options.port, retries)
-
-
-def _bound_somewhere(stack: ExitStack, host: str, port: int, retries: int) -> list[socket.socket]:
-    try:
-        return _bound(stack, host, port)
-    except StartRefused:
-        stack.close()
-        if retries == 0:
-            raise
-        return _bound_somewhere(stack, host, port, retries - 1)
-
-
-def _bound(stack: ExitStack, host: str, port: int) -> list[socket.socket]:
-    """Listen at an address, and at the other addresses of `localhost` if it is one of them.
-
-    Browsers try those in an order of their own: a program of another user that listens at one of
-    them would be the hub for a browser.
-    """
-    try:
-        listeners = [stack.enter_context(listening(host, port))]
-    except OSError as error:
-        reason = f"cannot listen at {host}:{port} ({error.strerror})"
-        raise StartRefused(reason, "choose another port with --port, or 0 for any") from error
-    port = listeners[0].getsockname()[1]
-    for other in _other_loopbacks(host):
-        try:
-            listeners.append(stack.enter_context(listening(other, port)))
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                reason = f"another program listens at port {port} of {other}, also localhost"
-                remedy = "stop it, or choose another port with --port"
-                raise StartRefused(reason, remedy) from error
-            # Otherwise this computer does not have that address, and no program listens there.
-    return listeners
-
-
-def _other_loopbacks(host: str) -> tuple[str, ...]:
-    if host in (LOOPBACK, "localhost", "0.0.0.0", ""):  # noqa: S104 - compared, not bound
-        return (LOOPBACK_IPV6,)
-    if host == LOOPBACK_IPV6:
-        return (LOOPBACK,)
-    return (LOOPBACK, LOOPBACK_IPV6) if is_loopback(host) else ()
-
-
-@contextmanager
-def _announced(hub: Hub, address: Address) -> Iterator[None]:
+def _announced(hub: Hub, address: Address, listeners: Listeners) -> Iterator[None]:
     """Write where the hub is, for other programs of this user."""
     path = hub.options.home / FILE
     facts = {
         "url": address.url,
         "socket": str(address.socket.absolute()),
         "pid": os.getpid(),
+        "version": __version__,
+        "instance": secrets.token_hex(8),
         "startedAt": iso_seconds(hub.started_at),
     }
     if hub.options.certificate is not None:
         facts["certificate"] = str(hub.options.certificate.absolute())
-    _write_private(path, encode_json(facts))
+    replace_private(path, encode_json(facts))
     try:
         yield
     finally:
-        path.unlink(missing_ok=True)
-
-
-def _write_private(path: Path, content: bytes) -> None:
-    """Replace a file in one step, so that no program reads half of it."""
-    fresh = path.with_name(f"{path.name}.new")
-    fresh.unlink(missing_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(fresh, flags, PRIVATE_FILE), "wb") as stream:
-        stream.write(content)
-    fresh.replace(path)
+        if not listeners.is_handed_over:
+            path.unlink(missing_ok=True)

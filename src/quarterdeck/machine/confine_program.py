@@ -6,7 +6,8 @@ guarantee; docs/adr/0031-confinement.md explains the design.
 
     option         meaning
     hide=PATH      a folder that is empty and read-only for the command, or a file without content
-    keep=PATH      a file in a hidden folder that the command can read
+    keep=PATH      a file or folder in a hidden folder that the command can read
+    open=FOLDER    a folder in a hidden folder that the command can change
     private=FOLDER a folder that is empty at first, and the command's own
     lock=PATH      a file or folder that is read-only for the command
     free=FOLDER    a folder inside a locked one that is not
@@ -15,6 +16,7 @@ guarantee; docs/adr/0031-confinement.md explains the design.
     network=HOSTS  the same, with an HTTP proxy to these hosts (separated by commas)
     limit=NAME:N   a resource limit: processes, memory (bytes) or file-size (bytes)
     scope=abstract no access to abstract sockets outside, from ABI 6 of Landlock on
+    landlock=PARTS no namespaces, Landlock alone; `landlock_program` explains its parts
 
 Steps, for every user:
 
@@ -54,7 +56,7 @@ INERT = NO_SUID | NO_DEVICES | _NO_EXEC
 _CLONE3, _CREATE_RULESET, _RESTRICT_SELF = 435, 444, 446  # the same on all architectures
 _RULESET_VERSION = 1
 _SCOPE_ABSTRACT_SOCKETS, _SCOPE_SIGNALS = 1, 2
-_SCOPES_SINCE = 6  # of Landlock's ABI
+SCOPES_SINCE = 6  # of Landlock's ABI
 _ALL_IDS = "0 0 4294967295"
 # Character devices that reach memory or disks: their names, and the folders that hold such devices.
 _RAW_DEVICES = ("mem", "kmem", "port", "kmsg", "nvram")
@@ -76,6 +78,10 @@ def confine(options: list[str]) -> dict[str, str]:
         name, _, value = option.partition("=")
         given.setdefault(name, []).append(value)
     folder = os.getcwd()  # noqa: PTH109 - see the top
+    if "landlock" in given:
+        _refuse_hidden(folder, given)
+        __import__("landlock_program").restrict(given)
+        return {}
     is_sandbox = "network" in given
     # Loaded for a sandbox only: an agent waits for every import.
     sandbox = __import__("workspace_program").Sandbox(given) if is_sandbox else None
@@ -86,18 +92,22 @@ def confine(options: list[str]) -> dict[str, str]:
     # First: a copy of /proc that is not protected, wherever it is, permits new mounts of /proc.
     _protect_system()
     locked = [path for path in given.get("lock", []) if os.access(path, os.F_OK)]
-    _hide(given.get("hide", []), given.get("keep", []), locked)
+    _hide(given.get("hide", []), (given.get("keep", []), given.get("open", [])), locked)
     for path in filter(is_folder, given.get("private", [])):
         mount("none", path, "tmpfs", NO_SUID | NO_DEVICES, "size=16m,mode=0700")
     _make_read_only(locked, given.get("free", []))
     variables: dict[str, str] = {} if sandbox is None else sandbox.open_network()
     _lock()
-    _scope(is_strict=is_sandbox or "abstract" in given.get("scope", []))
+    keep_signals_inside(is_strict=is_sandbox or "abstract" in given.get("scope", []))
     # The working directory was opened before the mounts: it may be beneath one.
     os.chdir(folder)
+    _refuse_hidden(folder, given)
+    return variables
+
+
+def _refuse_hidden(folder: str, given: dict[str, list[str]]) -> None:
     if any(_is_beneath(folder, path) for path in given.get("hide", [])):
         raise OSError(2, "agents have no access to this folder", folder)
-    return variables
 
 
 def _is_beneath(path: str, folder: str) -> bool:
@@ -176,15 +186,21 @@ def _map_own_ids(user: int, group: int) -> None:
 # ---- hidden folders ----------------------------------------------------------------------------
 
 
-def _hide(paths: list[str], kept: list[str], locked: list[str]) -> None:
+def _hide(paths: list[str], shown: tuple[list[str], list[str]], locked: list[str]) -> None:
+    """Hide folders and files but what is `shown`: kept to be read, and open to be changed."""
     # What is inside a hidden folder is hidden with it.
     paths = [path for path in paths if not any(path.startswith(f"{other}/") for other in paths)]
     folders = [path for path in paths if is_folder(path)]
     files = [path for path in paths if path not in folders and os.access(path, os.F_OK)]
     if not folders and not files:
         return
-    opened = {path: os.open(path, os.O_PATH) for path in kept if os.access(path, os.F_OK)}
+    kept, changeable = (
+        {path: os.open(path, os.O_PATH) for path in each if os.access(path, os.F_OK)}
+        for each in shown
+    )
     cover = folders[0] if folders else ""
+    pinned = sorted(set(_movable_folders([*paths, *locked]))) if cover else []
+    _pin_topmost(pinned)
     if cover:
         # Beneath the file system that hides the first folder: no path leads there.
         mount("none", cover, "tmpfs", INERT, "size=64k,mode=0700")
@@ -194,17 +210,37 @@ def _hide(paths: list[str], kept: list[str], locked: list[str]) -> None:
         mount(None, file, None, _REMOUNT | BIND | READ_ONLY | _flags_of(file))
     if cover:
         mount(None, cover, None, _UNBINDABLE)  # else each pin would copy the others
-        _pin([*paths, *locked], cover)
+        _pin(pinned, cover)
     for folder in folders:
         mount("none", folder, "tmpfs", INERT, "size=64k,mode=0755")
-        for path, fd in opened.items():
-            if path.rpartition("/")[0] == folder:
-                _create(path)
-                mount(f"/proc/self/fd/{fd}", path, None, BIND)
-                mount(None, path, None, _REMOUNT | BIND | READ_ONLY | INERT)
+        _show_in(folder, kept, changeable)
         mount(None, folder, None, _REMOUNT | BIND | READ_ONLY | INERT)
-    for fd in opened.values():
+    for fd in (*kept.values(), *changeable.values()):
         os.close(fd)
+
+
+def _show_in(folder: str, kept: dict[str, int], changeable: dict[str, int]) -> None:
+    for path, fd in kept.items():
+        if path.startswith(f"{folder}/"):
+            flags = _show(path, fd)
+            mount(None, path, None, _REMOUNT | BIND | READ_ONLY | flags)
+    for path, fd in changeable.items():
+        if path.startswith(f"{folder}/"):
+            _show(path, fd)
+
+
+def _show(path: str, fd: int) -> int:
+    """Show a file or folder where it was hidden; return the flags of its mount.
+
+    Programs of a folder can run, files alone are data.
+    """
+    is_file = not stat.S_ISDIR(os.fstat(fd).st_mode)
+    if not os.access(path, os.F_OK):
+        os.makedirs(path.rpartition("/")[0] if is_file else path, exist_ok=True)  # noqa: PTH103
+        if is_file:
+            _create(path)
+    mount(f"/proc/self/fd/{fd}", path, None, BIND)
+    return INERT if is_file else NO_SUID | NO_DEVICES | _flags_of(path)
 
 
 def _make_read_only(locked: list[str], free: list[str]) -> None:
@@ -218,13 +254,26 @@ def _make_read_only(locked: list[str], free: list[str]) -> None:
         os.close(fd)
 
 
-def _pin(paths: Iterable[str], cover: str) -> None:
-    """Make each folder above `paths` that could be renamed the mount point of an unseen mount."""
-    for number, folder in enumerate(sorted(set(_movable_folders(paths)))):
+def _pin_topmost(folders: Iterable[str]) -> None:
+    """Make those that only root can rename mount points of themselves.
+
+    A bind of `/` elsewhere would be another way to all files, and sandboxes that protect each way
+    to a file (codex) fail at one that they cannot see.
+    """
+    for folder in folders:
+        if folder.count("/") == 1:
+            mount(folder, folder, None, BIND | RECURSIVE)
+
+
+def _pin(folders: Iterable[str], cover: str) -> None:
+    """Make each other folder the mount point of an unseen mount: it cannot be renamed then."""
+    for number, folder in enumerate(folders):
         parent, _, name = folder.rpartition("/")
+        if not parent:
+            continue
         spot = f"{cover}/{number}"
         os.mkdir(spot)  # noqa: PTH102 - see the top
-        _bind_folder(parent or "/", spot)
+        _bind_folder(parent, spot)
         mount("none", f"{spot}/{name}", "tmpfs", READ_ONLY | INERT, "size=4k")
 
 
@@ -329,17 +378,37 @@ def _can_open(path: str) -> bool:
 # ---- signals -----------------------------------------------------------------------------------
 
 
-def _scope(*, is_strict: bool) -> None:
+def keep_signals_inside(*, is_strict: bool) -> None:
     """Keep signals, and in a strict sandbox abstract sockets, inside; from ABI 6 of Landlock on."""
-    if libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _RULESET_VERSION) < _SCOPES_SINCE:
+    abi = landlock_version()
+    if abi < SCOPES_SINCE:
         return
-    scopes = _SCOPE_SIGNALS | (_SCOPE_ABSTRACT_SOCKETS if is_strict else 0)
-    rules = (ctypes.c_uint64 * 3)(0, 0, scopes)
-    ruleset = system_call(_CREATE_RULESET, rules, ctypes.c_size_t(ctypes.sizeof(rules)), 0)
+    ruleset = create_ruleset([0, 0, scopes(abi, is_strict=is_strict)])
     try:
-        system_call(_RESTRICT_SELF, ruleset, 0)
+        enforce(ruleset)
     finally:
         os.close(ruleset)
+
+
+def landlock_version() -> int:
+    return int(libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _RULESET_VERSION))
+
+
+def scopes(abi: int, *, is_strict: bool) -> int:
+    if abi < SCOPES_SINCE:
+        return 0
+    return _SCOPE_SIGNALS | (_SCOPE_ABSTRACT_SOCKETS if is_strict else 0)
+
+
+def create_ruleset(fields: list[int]) -> int:
+    """Create a set of rules; the fields are the rights to files, to networks, and the scopes."""
+    attributes = (ctypes.c_uint64 * len(fields))(*fields)
+    size = ctypes.c_size_t(ctypes.sizeof(attributes))
+    return system_call(_CREATE_RULESET, attributes, size, 0)
+
+
+def enforce(ruleset: int) -> None:
+    system_call(_RESTRICT_SELF, ruleset, 0)
 
 
 # ---- system calls ------------------------------------------------------------------------------

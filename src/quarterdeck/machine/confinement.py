@@ -4,17 +4,25 @@
     command = guarded_command(["agent"], start=confinement.start())
     confinement.status()            # enforced or advisory, how, why, and what is not covered
 
-There are two ways, tried in this order with a real command, once per process:
+On Linux there are three ways, tried in this order with a real command, once per process:
 
-| way                | needs                                      | done by           |
-| ------------------ | ------------------------------------------ | ----------------- |
-| a mount namespace  | root, or user namespaces for any user      | `confine_program` |
-| bubblewrap         | `bwrap`, where that may do what we may not | `bwrap`           |
+| way                | needs                                      | done by            |
+| ------------------ | ------------------------------------------ | ------------------ |
+| a mount namespace  | root, or user namespaces for any user      | `confine_program`  |
+| bubblewrap         | `bwrap`, where that may do what we may not | `bwrap`            |
+| Landlock alone     | ABI 3 of Landlock (Linux 6.2)              | `landlock_program` |
 
-With mode `on`, a machine that has neither starts agents unconfined and says so: the status is
-*advisory*. With `require`, the agent is not started. The status is also advisory if a service that
-the agent can reach would act for it outside: one that starts containers, or processes of the same
-user. docs/adr/0031-confinement.md has the reasons.
+Landlock alone closes files at a price: nothing can be created next to the folders above them. So
+with mode `on` it only keeps other processes out of reach, and with `require` it closes the files,
+too; the status is *advisory* and lists what is missing. With mode `on`, a machine that has no way
+at all starts agents unconfined and says so. With `require`, the agent is not started. The status is
+also advisory if a service that the agent can reach would act for it outside: one that starts
+containers, or processes of the same user. docs/adr/0031-confinement.md has the reasons.
+
+On macOS there is Seatbelt (`sandbox-exec`), tried in the same way. A sandbox cannot start another
+one, and some agents start their own for each command, so it is used with `require` only. It is
+advisory, too: a confined program can have others started outside, by `open` for one. No Mac has run
+this yet; the trial decides.
 
 A `WorkspaceSandbox` adds to this: the command writes only beneath its workspace, reaches only the
 hosts in a list, and has limits. It needs a mount namespace and Linux 5.12.
@@ -27,7 +35,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -110,7 +118,7 @@ UNCONFINED: Final = ConfinedStart()
 class Way:
     """What this machine can do; without a name, nothing."""
 
-    name: Literal["namespace", "bubblewrap"] | None
+    name: Literal["namespace", "bubblewrap", "landlock", "seatbelt"] | None
     how: str = ""
     reason: str = ""
     limits: tuple[str, ...] = ()
@@ -122,7 +130,7 @@ class Confinement:
 
     Args:
         hidden: what they must not see.
-        kept: files inside, which they may read.
+        kept: files and folders inside, which they may read; programs in such folders can run.
         mode: the default; each start may have its own.
         environ: where services that would act for an agent are looked for.
         way: what the machine can do; found by trying on first use.
@@ -153,9 +161,15 @@ class Confinement:
         return find_way() if self._way is None else self._way
 
     def start(
-        self, mode: ConfineMode | None = None, sandbox: WorkspaceSandbox | None = None
+        self,
+        mode: ConfineMode | None = None,
+        sandbox: WorkspaceSandbox | None = None,
+        *,
+        opened: Sequence[str | Path] = (),
     ) -> ConfinedStart:
         """Return how to start a command; it blocks for a moment when called first.
+
+        It can change the `opened` folders, though they are hidden.
 
         Raises:
             ConfinementUnavailable: if the mode is `require`, or there is a sandbox, and this
@@ -170,19 +184,34 @@ class Confinement:
             if mode == "require":
                 raise ConfinementUnavailable(self.way.reason or "no folder is hidden")
             return UNCONFINED
-        if self.way.name == "bubblewrap":
-            private = private_folders(self._environ)
-            prefix = _bubblewrap(self.hidden.paths, self._kept, private=private)
-            return ConfinedStart(prefix=tuple(prefix))
-        options = [f"--hide={path}" for path in self.hidden.paths]
-        options += [f"--keep={path}" for path in self._kept]
-        options += [f"--private={path}" for path in private_folders(self._environ)]
-        options += _own_program()
+        folders = [str(Path(path).resolve()) for path in opened]
+        if self.way.name in ("bubblewrap", "seatbelt"):
+            return ConfinedStart(prefix=tuple(self._prefix(mode, folders)))
+        if self.way.name == "landlock" and mode != "require":
+            return ConfinedStart(options=("--landlock=scopes",))
+        return ConfinedStart(options=tuple(self._options(sandbox, folders)))
+
+    def _prefix(self, mode: ConfineMode, opened: Sequence[str]) -> Iterable[str]:
+        """Return the program that confines a command, with its arguments."""
+        if self.way.name == "seatbelt":
+            return _seatbelt(self.hidden.paths, self._kept, opened) if mode == "require" else ()
+        private = private_folders(self._environ)
+        return _bubblewrap(self.hidden.paths, self._kept, private=private, opened=opened)
+
+    def _options(self, sandbox: WorkspaceSandbox | None, opened: Sequence[str]) -> Iterator[str]:
+        """Yield the options of a guard that confines a command."""
+        yield from (f"--hide={path}" for path in self.hidden.paths)
+        yield from (f"--keep={path}" for path in self._kept)
+        yield from (f"--open={path}" for path in opened)
+        yield from _own_program()
+        if self.way.name == "landlock":
+            yield "--landlock=files"
+        else:
+            yield from (f"--private={path}" for path in private_folders(self._environ))
         if self.hidden.contains(_X_SOCKETS):
-            options.append("--scope=abstract")  # an X server listens there, too
+            yield "--scope=abstract"  # an X server listens there, too
         if sandbox is not None:
-            options += sandbox.options()
-        return ConfinedStart(options=tuple(options))
+            yield from sandbox.options()
 
     def status(
         self, mode: ConfineMode | None = None, sandbox: WorkspaceSandbox | None = None
@@ -196,8 +225,8 @@ class Confinement:
             )
             return ConfinementStatus(status="advisory", how="", reason=reason)
         way = self.way
-        if way.name is None:
-            return ConfinementStatus(status="advisory", how="", reason=way.reason)
+        if way.name is None or (way.name in ("landlock", "seatbelt") and mode != "require"):
+            return ConfinementStatus(status="advisory", how=way.how, reason=way.reason)
         later = _LATER_THERE if sandbox is not None else _LATER + _shared_environment()
         limits = (*way.limits, later)
         services = () if sandbox is not None else tuple(self._services())
@@ -208,6 +237,9 @@ class Confinement:
                 f" {'; '.join(f'{path} can {deed}' for path, deed in services)};"
                 f" to close this, add hide = [{paths}] to hub.toml"
             )
+            return ConfinementStatus(status="advisory", how=way.how, reason=reason, limits=limits)
+        if way.name in ("landlock", "seatbelt"):
+            reason = _FILES_ONLY if way.name == "landlock" else _SEATBELT_ONLY
             return ConfinementStatus(status="advisory", how=way.how, reason=reason, limits=limits)
         if sandbox is None and way.is_root:
             return ConfinementStatus(status="advisory", how=way.how, reason=_ROOT, limits=limits)
@@ -280,7 +312,9 @@ def _own_program() -> tuple[str, ...]:
 
 
 def _no_sandbox(way: Way) -> str:
-    if way.name is None:
+    if way.name == "seatbelt":
+        return "a sandbox needs Linux; remove the sandbox setting, or run this agent on Linux"
+    if way.name != "bubblewrap":
         return way.reason
     return "bubblewrap alone cannot do this; allow user namespaces, or remove the sandbox setting"
 
@@ -296,13 +330,15 @@ def find_way() -> Way:
 
 def choose_way(platform: str) -> Way:
     """Try each way of a platform."""
+    if platform == "darwin" and _SEATBELT.exists():
+        return _try_seatbelt()
     if platform != "linux":
         reason = (
             "this system has no way to confine a program: agents can read the hub's folders;"
-            " run the hub on Linux, or under a separate user account"
+            " run the hub on Linux, or agents as another user"
         )
         return Way(name=None, reason=reason)
-    failure = _probe([sys.executable, "-I", "-S", _GUARD, "--hide={folder}", "{pid}", "0"])
+    failure = _probe(_guard())
     if failure is None:
         is_root = os.geteuid() == 0
         limits = _namespace_limits()
@@ -314,7 +350,31 @@ def choose_way(platform: str) -> Way:
         f"this machine cannot confine agents ({failure}): they can read the hub's folders;"
         f" {_advice()}"
     )
+    if landlock_abi() >= _FILES_SINCE and _probe(_guard("--landlock=files")) is None:
+        reason += ', or set confine = "require" to close them by Landlock'
+        how = f"Landlock alone (ABI {landlock_abi()})"
+        return Way(name="landlock", how=how, reason=reason, limits=_landlock_limits())
     return Way(name=None, reason=reason)
+
+
+def _try_seatbelt() -> Way:
+    failure = _probe(_seatbelt(["{folder}"], ()))
+    if failure is not None:
+        reason = (
+            f"Seatbelt cannot confine agents here ({failure}): they can read the hub's folders;"
+            " run the hub on Linux, or agents as another user"
+        )
+        return Way(name=None, reason=reason)
+    reason = (
+        "agents can read the hub's folders; to close them by Seatbelt, which ends sandboxes of"
+        ' the agents\' own, set confine = "require"; or run the hub on Linux'
+    )
+    return Way(name="seatbelt", how="Seatbelt", reason=reason, limits=_SEATBELT_LIMITS)
+
+
+def _guard(*options: str) -> list[str]:
+    """Return a guard that hides a folder from a command, for `_probe`."""
+    return [sys.executable, "-I", "-S", _GUARD, "--hide={folder}", *options, "{pid}", "0"]
 
 
 _PRIVILEGES: Final = "sudo and other programs that change the user do not work in a confined agent"
@@ -331,6 +391,35 @@ _LATER_THERE: Final = (
 _ROOT: Final = (
     "confined, but the agent runs as root: it can replace programs and services of the system that"
     " start outside later; run the hub as an ordinary user, or sandbox the agent"
+)
+_FILES_ONLY: Final = (
+    "by Landlock alone: the hub's files and processes are closed, sockets are not, so a program of"
+    " yours that listens at one (tmux, a container engine) would act for the agent; allow user"
+    " namespaces, or install bubblewrap"
+)
+_SEATBELT: Final = Path("/usr/bin/sandbox-exec")
+_SEATBELT_ONLY: Final = (
+    "by Seatbelt: the hub's files and sockets are closed, but an agent can have a program started"
+    " outside; run agents as another user, or the hub on Linux"
+)
+_SEATBELT_LIMITS: Final = (
+    "an agent can have programs started outside: by open, osascript and launchctl, which then act"
+    " as you",
+    "an agent cannot send signals to processes outside",
+    "sandboxes of an agent's own do not work: turn them off in its settings",
+)
+_FILES_SINCE: Final = 3
+"""The ABI of Landlock that keeps files from being cut; without, closing them is worth little."""
+_LANDLOCK_LIMITS: Final = (
+    "an agent can connect to sockets outside; the hub's own refuses it",
+    "an agent can see the names of hidden files",
+    "an agent cannot create, rename or remove anything directly in the folders above the hidden"
+    " ones (your home folder, ~/.config, ~/.local/share), or open what is created there later",
+    "sandboxes of an agent's own that mount do not work",
+)
+_LANDLOCK_ROOT: Final = (
+    "an agent run by root can change settings of the kernel and read disks, unless a container"
+    " closes them"
 )
 _SIGNALS: Final = (
     "an agent can send signals to processes of the same user, the hub included; Linux 6.12 and"
@@ -350,6 +439,12 @@ def _namespace_limits() -> tuple[str, ...]:
         rights = "an agent run by root cannot mount disks, load modules or use ports below 1024"
         return (*limits, rights)
     return (*limits, _PRIVILEGES)
+
+
+def _landlock_limits() -> tuple[str, ...]:
+    signals = () if landlock_abi() >= 6 else (_SIGNALS,)
+    root = (_LANDLOCK_ROOT,) if os.geteuid() == 0 else (_PRIVILEGES,)
+    return (*_LANDLOCK_LIMITS, *signals, *root)
 
 
 def landlock_abi() -> int:
@@ -390,7 +485,7 @@ def _probe(prefix: Sequence[str]) -> str | None:
         folder = str(Path(made).resolve())
         Path(folder, _FILE).write_text("visible")
         filled = [part.format(folder=folder, pid=os.getpid()) for part in prefix]
-        check = ["/bin/sh", "-c", f'test -d "$0" && ! test -e "$0/{_FILE}"', folder]
+        check = ["/bin/sh", "-c", f'test -d "$0" && ! cat "$0/{_FILE}" 2>/dev/null', folder]
         try:
             done = subprocess.run(
                 [*filled, *check],
@@ -417,6 +512,7 @@ def _bubblewrap(
     program: str | None = None,
     *,
     private: Sequence[str] = (),
+    opened: Sequence[str | Path] = (),
 ) -> Iterator[str]:
     """Yield a command line of bubblewrap: everything as it is, without these folders."""
     yield from (
@@ -435,9 +531,38 @@ def _bubblewrap(
         if path == "{folder}" or Path(path).is_dir():
             yield from ("--tmpfs", path)
             for file in kept:
-                if Path(file).parent == Path(path):
+                if Path(path) in Path(file).parents:
                     yield from ("--ro-bind-try", file, file)
+            for folder in opened:
+                if Path(path) in Path(folder).parents:
+                    yield from ("--bind-try", str(folder), str(folder))
             yield from ("--remount-ro", path)
         elif Path(path).exists():
             yield from ("--ro-bind", os.devnull, path)
     yield "--"
+
+
+def _seatbelt(hidden: Sequence[str], kept: Sequence[str], opened: Sequence[str] = ()) -> list[str]:
+    """Return a command line of sandbox-exec: everything as it is, without the hidden folders.
+
+    Of rules that match, the last one decides. What is above a folder cannot be moved away: the
+    rules are about paths.
+    """
+    lines = ["(version 1)", "(allow default)", "(deny signal)"]
+    lines.append("(allow signal (target same-sandbox))")
+    for path in hidden:
+        quoted = _quoted(path)
+        lines += (
+            f"(deny file-read* file-write* (subpath {quoted}))",
+            f"(allow file-read-metadata (literal {quoted}))",
+            f"(deny network-outbound (remote unix-socket (subpath {quoted})))",
+        )
+        above = (str(each) for each in Path(path).parents if str(each) not in ("/", "."))
+        lines += (f"(deny file-write-unlink (literal {_quoted(each)}))" for each in above)
+    lines += (f"(allow file-read* (literal {_quoted(each)}))" for each in kept)
+    lines += (f"(allow file-read* file-write* (subpath {_quoted(each)}))" for each in opened)
+    return [str(_SEATBELT), "-p", "\n".join(lines)]
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from quarterdeck.machine import macos_processes
+
 MUCH_BYTES: Final = 32 << 20
 """Free memory that is worth giving back."""
 
@@ -61,8 +63,15 @@ def resident_bytes() -> int:
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except (OSError, ValueError, IndexError):
-        return 0
+        return _mac_resident_bytes()
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _mac_resident_bytes() -> int:
+    try:
+        return macos_processes.resident_bytes(os.getpid())
+    except OSError:
+        return 0  # another system
 
 
 def used_bytes() -> int:

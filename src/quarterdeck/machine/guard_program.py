@@ -29,8 +29,12 @@ cgroup. Such a process can still be recognised (`_mark`).
 Options confine the command; `confine_program`, which is loaded only then, explains them. The guards
 themselves stay outside.
 
-Without Linux there is no subreaper: the owner is polled, and only the command's process group is
-killed.
+macOS has neither subreapers nor pidfds. There a kqueue reports the end of the owner, and the inner
+guard looks every second for what is below it, and sets a variable in the environment of the
+command. So "all below" is what it has seen, what is below that, the command's process group, and
+what has the variable (`macos_processes.family`). Not found is a process that lost its parent within
+a second, has a group of its own, and hides its environment, as programs that came with macOS do.
+Other systems: the owner is polled, and only the command's process group is killed.
 """
 
 from __future__ import annotations
@@ -59,10 +63,14 @@ _FORWARDED = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
+_SYSTEM: str = sys.platform  # a variable, so that a type checker reads what is for macOS, too
 _CANNOT_RUN, _NOT_FOUND = 126, 127  # the exit statuses shells use
 _KILL_SECONDS = 5.0  # for killed processes to end; one that takes longer hangs in a driver
 _POLL_MILLISECONDS = 200  # between checks of an owner that has no pidfd
+_LOOK_MILLISECONDS = 1_000  # between two looks at what is below a guard, without subreapers
 _TICK_SECONDS = 0.005  # between checks of processes that are ending
+_FAMILY_TICK_SECONDS = 0.05  # the same by a look at all processes
+_MARK_VARIABLE = "QUARTERDECK_GUARD_MARK"  # as in `macos_processes`
 _PREFIX = b"QUARTERDECK_GUARDED_"  # of the names of the command's variables; see `guarded_env`
 _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
 _RLIMIT_MSGQUEUE = 12
@@ -74,19 +82,54 @@ class _ParentProcess:
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
+        self._queue: Any = None
         try:
             self.fd = os.pidfd_open(pid)
+            self._is_pinned = True
         except (AttributeError, OSError):  # not Linux, an old kernel, a strict sandbox, or gone
-            self.fd = -1
+            self.fd = self._open_queue()
+            self._is_pinned = False
         self._was_parent = os.getppid() == pid
+
+    @property
+    def timeout(self) -> int:
+        """Milliseconds after which it must be checked again; -1 if `fd` reports its end."""
+        if self._is_pinned:
+            return -1
+        return _POLL_MILLISECONDS if self.fd < 0 else _LOOK_MILLISECONDS
 
     def is_alive(self) -> bool:
         """Return whether it is alive; with a pidfd also after it stopped being our parent."""
         if not self._was_parent:
             return False
-        if self.fd < 0:
+        if not self._is_pinned:
             return os.getppid() == self._pid
         return not select.select([self.fd], [], [], 0)[0]
+
+    def is_alive_for_child(self) -> bool:
+        """Return whether it is alive, in a process that was forked since; False if not known."""
+        if self._is_pinned or _SYSTEM != "darwin":
+            return self.is_alive()
+        try:
+            return _macos().find(self._pid) is not None
+        except OSError:
+            return False
+
+    def _open_queue(self) -> int:
+        """Return a descriptor that is readable when the process has ended; -1 without kqueue.
+
+        It only ends a wait early: `getppid` decides. A forked process does not inherit it.
+        """
+        known: Any = select
+        try:
+            self._queue = known.kqueue()
+            ended = (self._pid, known.KQ_FILTER_PROC, known.KQ_EV_ADD, known.KQ_NOTE_EXIT)
+            self._queue.control([known.kevent(*ended)], 0)
+        except (AttributeError, OSError):
+            self._queue = None
+            return -1
+        fd: int = self._queue.fileno()
+        return fd
 
 
 class _Signals:
@@ -125,6 +168,9 @@ def living_descendants(ancestor: int) -> list[int]:
 
 def _processes() -> Iterator[tuple[int, int, str]]:
     """Yield (pid, parent's pid, state) of every process."""
+    if _SYSTEM == "darwin":
+        yield from _macos().processes()
+        return
     try:
         names = os.listdir("/proc")  # noqa: PTH208 - see the top
     except OSError:
@@ -173,14 +219,14 @@ def _has_children() -> bool:
     return True
 
 
-def _supervise(parent: _ParentProcess, child: int, signals: _Signals) -> int | None:
+def _supervise(
+    parent: _ParentProcess, child: int, signals: _Signals, family: _Family | None = None
+) -> int | None:
     """Forward signals to `child` until it ends; return its status, or None if `parent` died."""
     poll = select.poll()
     poll.register(signals.fd, select.POLLIN)
-    timeout = _POLL_MILLISECONDS
     if parent.fd >= 0:
         poll.register(parent.fd, select.POLLIN)
-        timeout = -1
     while True:
         for number in signals.arrived():
             if number in _FORWARDED:
@@ -188,7 +234,51 @@ def _supervise(parent: _ParentProcess, child: int, signals: _Signals) -> int | N
         status = _reap(child)
         if status is not None or not parent.is_alive():
             return status
-        poll.poll(timeout)
+        if not poll.poll(parent.timeout) and family is not None:
+            family.look()
+
+
+class _Family:
+    """What a guard has started, on macOS; see the top."""
+
+    def __init__(self, group: int, mark: str) -> None:
+        self._groups = {group} if group > 1 else set()
+        self._mark = mark.encode()
+        self._known: set[int] = set()
+
+    def look(self) -> None:
+        """Note what is below us, before it loses its parent."""
+        known = {pid for pid in self._known if _macos().find(pid) is not None}
+        self._known = known | _macos().descendants({os.getpid(), *known})
+
+    def end(self, grace_seconds: float) -> None:
+        """Send SIGTERM to all, then SIGKILL until nothing is left."""
+        if grace_seconds > 0:
+            for pid in self._living():
+                send_signal(pid, signal.SIGTERM)
+                send_signal(pid, signal.SIGCONT)
+            self._wait(grace_seconds, None)
+        for group in self._groups:
+            send_signal(-group, signal.SIGKILL)
+        self._wait(_KILL_SECONDS, signal.SIGKILL)
+
+    def _wait(self, seconds: float, number: int | None) -> None:
+        """Wait for all to end, and send this signal again and again."""
+        deadline = time.monotonic() + seconds
+        while living := self._living():
+            if time.monotonic() > deadline:
+                return
+            for pid in living if number is not None else ():
+                send_signal(pid, number or 0)
+            time.sleep(_FAMILY_TICK_SECONDS)
+
+    def _living(self) -> set[int]:
+        _has_children()  # reaps those that have ended
+        try:
+            self._known = _macos().family(self._known, self._groups, self._mark)
+        except OSError:  # no libproc: there is the group
+            self._known = set()
+        return self._known
 
 
 def _end_descendants(group: int, grace_seconds: float) -> None:
@@ -276,8 +366,15 @@ def _restore_locale() -> None:
 
 def _load(name: str) -> Any:
     """Import a module next to this file, which most commands do not need."""
+    if __package__:
+        return getattr(__import__(__package__, fromlist=[name]), name)
     sys.path.append(__file__.rpartition("/")[0])
     return __import__(name)
+
+
+def _macos() -> Any:
+    """Return `macos_processes`; its first use takes a moment, for ctypes."""
+    return sys.modules.get("macos_processes") or _load("macos_processes")
 
 
 def _confine(options: list[str]) -> dict[str, str]:
@@ -307,74 +404,98 @@ def _restore_environment() -> None:
             os.environb[name[len(_PREFIX) :]] = value
 
 
-def _become(command: list[str], mask: Iterable[int], options: list[str]) -> NoReturn:
+class _Start:
+    """What is to be started, and how."""
+
+    def __init__(self, arguments: list[str]) -> None:
+        count = 0
+        while arguments[count].startswith("--"):
+            count += 1
+        self.options = [argument[2:] for argument in arguments[:count]]
+        self.owner = int(arguments[count])
+        self.grace_seconds = float(arguments[count + 1])
+        self.command = arguments[count + 2 :]
+        self.mask: Iterable[int] = ()
+        """The signals that the command has blocked."""
+        self.mark = ""
+        """The value of the variable by which macOS shows what the command has started."""
+        self.report: tuple[int, ...] = ()
+        """A pipe for the number of the command, which the outer guard needs without subreapers."""
+        if _SYSTEM == "darwin":
+            self.mark = f"{os.getpid()}-{time.time_ns()}"
+            self.report = os.pipe()
+
+
+def _become(start: _Start) -> NoReturn:
     """Replace this process by the command, with the signal settings we inherited."""
     os.setsid()
-    variables = _confine(options) if options else {}
+    variables = _confine(start.options) if start.options else {}
+    if start.mark:
+        variables[_MARK_VARIABLE] = start.mark
     _restore_environment()  # not before: the proxy of a sandbox is not confined either
     os.environ.update(variables)
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
         signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    signal.pthread_sigmask(signal.SIG_SETMASK, start.mask)
+    name = start.command[0]
     try:
-        os.execvp(command[0], command)  # noqa: S606 - running it is the purpose
+        os.execvp(name, start.command)  # noqa: S606 - running it is the purpose
     except OSError as error:
-        os.write(2, f"cannot start {command[0]!r}: {error.strerror}\n".encode(errors="replace"))
+        os.write(2, f"cannot start {name!r}: {error.strerror}\n".encode(errors="replace"))
         os._exit(_NOT_FOUND if isinstance(error, FileNotFoundError) else _CANNOT_RUN)
 
 
-def _guard_inside(
-    command: list[str],
-    mask: Iterable[int],
-    options: list[str],
-    grace_seconds: float,
-    outer: int,
-    owner: _ParentProcess,
-) -> NoReturn:
+def _guard_inside(start: _Start, outer: int, owner: _ParentProcess) -> NoReturn:
     os.setsid()  # a signal to the group of the outer guard is for it alone
     parent = _ParentProcess(outer)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     child = os.fork()
     if child == 0:
-        _become(command, mask, options)
+        _become(start)
+    if start.report:
+        os.write(start.report[1], str(child).encode())
     signals = _Signals()
     _close_inherited(*signals.fds, parent.fd, owner.fd)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    status = _supervise(parent, child, signals)
-    owner_killed_us = status is None and owner.is_alive()
-    _end_descendants(child, 0 if owner_killed_us else grace_seconds)
-    if any(option.startswith("limit=processes") for option in options):
+    family = _Family(child, start.mark) if start.mark else None
+    status = _supervise(parent, child, signals, family)
+    owner_killed_us = status is None and owner.is_alive_for_child()
+    grace_seconds = 0 if owner_killed_us else start.grace_seconds
+    if family is None:
+        _end_descendants(child, grace_seconds)
+    else:
+        family.end(grace_seconds)
+    if any(option.startswith("limit=processes") for option in start.options):
         _load("workspace_program").remove_groups(child)
     _end_like(status or 0)
 
 
 def main(arguments: list[str]) -> NoReturn:
-    count = 0
-    while arguments[count].startswith("--"):
-        count += 1
-    options = [argument[2:] for argument in arguments[:count]]
-    owner_pid, grace_seconds = int(arguments[count]), float(arguments[count + 1])
-    command = arguments[count + 2 :]
-    outer, owner = os.getpid(), _ParentProcess(owner_pid)
+    start = _Start(arguments)
+    outer, owner = os.getpid(), _ParentProcess(start.owner)
     if not owner.is_alive():
         os._exit(0)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     _mark()
     # No signal may be lost, or end us, between a fork and the installation of the handlers.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
+    start.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
     inner = os.fork()
     if inner == 0:
-        _guard_inside(command, mask, options, grace_seconds, outer, owner)
+        _guard_inside(start, outer, owner)
     signals = _Signals()
-    _close_inherited(*signals.fds, owner.fd)
+    _close_inherited(*signals.fds, owner.fd, *start.report)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     status = _supervise(owner, inner, signals)
     if status is None:
         send_signal(inner, signal.SIGCONT)  # it may have been stopped; the rest is its task
         os._exit(0)
-    _end_descendants(inner, 0)
+    if not start.report:
+        _end_descendants(inner, 0)
+    elif os.WIFSIGNALED(status):  # it may have been killed, and has not ended the rest
+        os.close(start.report[1])
+        _Family(int(os.read(start.report[0], 20) or 0), start.mark).end(0)
     _end_like(status)
 
 

@@ -29,7 +29,15 @@ _MOST_ENTRIES: Final = 10_000
 class HiddenFolders:
     """Hidden folders, and hidden files outside them; empty, it hides nothing."""
 
-    def __init__(self, paths: Iterable[str | Path] = ()) -> None:
+    def __init__(
+        self, paths: Iterable[str | Path] = (), *, public: Iterable[str | Path] = ()
+    ) -> None:
+        """Hide `paths`; what is in the `public` folders beneath them is not secret by itself.
+
+        Those are hidden like all else, but a hard link or a bind mount of theirs elsewhere is not:
+        installed agents have more files than could be compared.
+        """
+        self._public = frozenset(str(Path(path).resolve()) for path in public)
         self.paths = tuple(dict.fromkeys(str(Path(path).resolve()) for path in paths))
         self._proc = _device("/proc") if self.paths else None
 
@@ -46,7 +54,7 @@ class HiddenFolders:
 
     def everything(self) -> frozenset[Identity]:
         """Return the identities of those that exist now, and of all that is inside them."""
-        return self.folders().union(*(_entries(path) for path in self.paths))
+        return self.folders().union(*(_entries(path, self._public) for path in self.paths))
 
     def is_hidden_device(self, device: int) -> bool:
         return device == self._proc
@@ -78,7 +86,7 @@ def _device(path: str) -> int | None:
         return None
 
 
-def _entries(folder: str) -> Iterator[Identity]:
+def _entries(folder: str, public: frozenset[str]) -> Iterator[Identity]:
     """Yield the identities of what is in a folder and below it, links not followed."""
     pending, left = [folder], _MOST_ENTRIES
     while pending:
@@ -86,7 +94,7 @@ def _entries(folder: str) -> Iterator[Identity]:
             for entry in entries:
                 status = entry.stat(follow_symlinks=False)
                 yield identity(status)
-                if stat.S_ISDIR(status.st_mode):
+                if stat.S_ISDIR(status.st_mode) and entry.path not in public:
                     pending.append(entry.path)
                 left -= 1
                 if left == 0:

@@ -1,18 +1,13 @@
-"""Files and folders that only their user can read, and the lock of a data directory.
+"""Files and folders that only their user can read.
 
 Permissions are checked, never repaired: a file that other users could have read or replaced is not
-trusted any more, and only its owner can find out why. `locked_home` keeps a data directory for one
-hub at a time.
+trusted any more, and only its owner can find out why.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -82,56 +77,11 @@ def unwritable_file(path: Path, error: OSError) -> StartRefused:
     return StartRefused(reason, "check the disk and that you can write there")
 
 
-_ATTEMPTS: Final = 5
-_PAUSE_SECONDS: Final = 0.02
-
-
-@contextmanager
-def locked_home(home: Path) -> Iterator[Path]:
-    """Create or check the directory and lock it against other hubs.
-
-    Raises:
-        StartRefused: if another hub has locked it, or other users can read it.
-    """
-    lock = _take(private_folder(home))
-    try:
-        yield home
-    finally:
-        os.close(lock)  # the file stays: two processes could lock two files
-
-
-def _take(home: Path) -> int:
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-    try:
-        lock = os.open(home / "hub.lock", flags, PRIVATE_FILE)
-    except OSError as error:
-        reason = f"cannot write in {home} ({error.strerror})"
-        raise StartRefused(reason, "check the disk and that you can write there") from error
-    if not _has_locked(lock):
-        owner = os.pread(lock, 20, 0).decode(errors="replace").strip() or "unknown"
-        os.close(lock)
-        raise _in_use(home, owner)
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
-    return lock
-
-
-def _has_locked(lock: int) -> bool:
-    for _ in range(_ATTEMPTS):  # a command that checks for a hub holds the lock only for a moment
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(_PAUSE_SECONDS)
-        else:
-            return True
-    return False
-
-
-def _in_use(home: Path, owner: str) -> StartRefused:
-    if (home / "hub.json").exists():
-        reason = f"a hub is already running in {home} (process {owner})"
-        stop = f": kill {owner}" if owner.isdecimal() else ""
-        return StartRefused(reason, f"use that one, or stop it first{stop}")
-    reason = f"another command is using {home} (process {owner})"
-    remedy = "wait until it ends; to run several at once, start a hub first: quarterdeck up"
-    return StartRefused(reason, remedy)
+def replace_private(path: Path, content: bytes) -> None:
+    """Replace a file in one step, so that no program reads half of it."""
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(fresh, flags, PRIVATE_FILE), "wb") as stream:
+        stream.write(content)
+    fresh.replace(path)

@@ -9,12 +9,16 @@ above this process itself: a hub that an agent starts serves that agent.
 - A Unix socket: the kernel names the process that connected, and we walk up from it. It must be
   alive and must be the one that connected, since numbers of processes are used again.
 - TCP from this machine: the kernel names the socket at the other end, and /proc says which
-  processes hold it. Those of agents are searched first, then all others, until one holds it, and
-  from that one we walk up. A socket that no process holds is suspicious: its holder has closed it,
-  or has put it into a message that was not received yet.
+  processes hold it. Those of agents are searched first, then all others, the likely ones before
+  the rest, until one holds it, and from that one we walk up. A socket that no process holds is
+  suspicious: its holder has closed it, or has put it into a message that was not received yet.
 
 - A process whose guards were killed is not below them any more, but has their mark: a hard limit
   below ours that is inherited and that only root can raise again.
+
+macOS has no subreapers, so a process of an agent can lose its guard. The mark there is a variable
+in its environment, which it can remove: then the origin is unknown. Which processes hold a TCP
+socket is asked of each one (`find_on_macos`).
 
 What this cannot see: a process that something else starts for the agent (a container engine, a
 service manager, a scheduler, a terminal multiplexer of the owner), and a TCP socket that the agent
@@ -30,13 +34,14 @@ from __future__ import annotations
 import os
 import socket
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from quarterdeck.machine.guard_program import MARK_BYTES, living_descendants
+from quarterdeck.machine import macos_processes
+from quarterdeck.machine.guard_program import living_descendants
+from quarterdeck.machine.process_table import NOT_SHOWN, ProcessTable, process_table, read_proc
 from quarterdeck.machine.socket_peers import (
     PeerHandle,
     TcpAddress,
@@ -50,8 +55,8 @@ Origin = Literal["agent", "other", "unknown", "gone"]
 """What opened a connection: an agent's process; another process; not to be found out; a process
 or a socket that is gone."""
 
+_SYSTEM: Final[str] = sys.platform  # a variable, so that a type checker reads all
 _GUARD: Final = b"/guard_program.py"  # as `guarded_command` writes it: python -I -S PATH …
-_MARKED_LIMIT: Final = b"Max msgqueue size"
 _MOST_ANCESTORS: Final = 1_000
 
 
@@ -65,21 +70,32 @@ class PeerOrigin:
     @property
     def program(self) -> str:
         """The name of the program, for people."""
-        return _read(f"/proc/{self.pid}/comm").decode(errors="replace").strip()
+        table = process_table()
+        return "" if table is None else table.program(self.pid)
 
 
-def can_find_origin() -> bool:
-    """Return whether this machine says what opened a connection."""
+Certainty = Literal["all", "most", "none"]
+
+
+def found_origins() -> Certainty:
+    """Return whether this machine says what opened a connection.
+
+    "most": a process of an agent that lost its parent and its environment is not recognised.
+    """
+    if process_table() is None:
+        return "none"
+    if _SYSTEM == "darwin":
+        return "most"
     try:
         is_own_address(TcpAddress("127.0.0.1", 1))
-    except (AttributeError, OSError):
-        return False
-    return sys.platform == "linux" and bool(_read("/proc/self/stat"))
+    except OSError:
+        return "none"
+    return "all"
 
 
 def origin_of_pid(pid: int) -> Origin:
     """Return whether a process is below a guard that this process is not below."""
-    if sys.platform != "linux":
+    if process_table() is None:
         return "unknown"
     if pid == 0:
         return "other"  # outside of our PID namespace, where no agent of ours can be
@@ -89,20 +105,16 @@ def origin_of_pid(pid: int) -> Origin:
 
 def _walk(pid: int) -> Origin:
     lineage = {os.getpid(), *_ancestors(os.getpid())}
-    if _is_marked(pid):
+    if _table().is_marked(pid):
         return "agent"
     for process in (pid, *_ancestors(pid)):
         if process < 0:
-            return "unknown" if process == _HIDDEN else "gone"
+            return "unknown" if process == NOT_SHOWN else "gone"
         if process in lineage:
             return "other"
         if _is_guard(process):
             return "agent"
     return "other"
-
-
-_HIDDEN: Final = -1
-_ENDED: Final = -2
 
 
 def _ancestors(pid: int) -> Iterator[int]:
@@ -118,54 +130,19 @@ def _ancestors(pid: int) -> Iterator[int]:
 
 
 def _parent(pid: int) -> int:
-    """Return the parent of a process, 0 for the first one, `_HIDDEN` or `_ENDED`."""
-    line = _read(f"/proc/{pid}/stat")
-    if not line:
-        return _HIDDEN if _is_hidden(pid) else _ENDED
-    # The name of the program is in parentheses and may contain anything.
-    state, parent = line[line.rindex(b")") + 1 :].split(None, 2)[:2]
-    return _ENDED if state in (b"Z", b"X") else int(parent)
-
-
-def _is_hidden(pid: int) -> bool:
-    """Whether there is such a process, of another user, that /proc does not show (hidepid)."""
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except OSError:
-        return False
-    return False
+    return _table().parent(pid)
 
 
 def _is_guard(pid: int) -> bool:
-    words = _read(f"/proc/{pid}/cmdline").split(b"\0", 4)
-    return words[1:3] == [b"-I", b"-S"] and words[3].endswith(_GUARD)
+    words = _table().words(pid)
+    is_isolated = len(words) > 3 and list(words[1:3]) == [b"-I", b"-S"]
+    return is_isolated and words[3].endswith(_GUARD)
 
 
-def _is_marked(pid: int) -> bool:
-    """Whether a process has a limit that guards set for all below them: lower than ours.
-
-    A process may lower it further. Ours may be one of another guard, if an agent started us.
-    """
-    limit = _marked_limit(pid)
-    return limit <= MARK_BYTES and limit < _marked_limit(os.getpid())
-
-
-def _marked_limit(pid: int) -> float:
-    for line in _read(f"/proc/{pid}/limits").splitlines():
-        if line.startswith(_MARKED_LIMIT):
-            hard = line.split()[-2]
-            return float("inf") if hard == b"unlimited" else int(hard)
-    return float("inf")
-
-
-def _read(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:  # noqa: PTH123 - an approval waits for this
-            return file.read()
-    except OSError:
-        return b""
+def _table() -> ProcessTable:
+    table = process_table()
+    assert table is not None, "callers check that there is one"
+    return table
 
 
 # ---- Unix sockets --------------------------------------------------------------------------------
@@ -182,28 +159,20 @@ def origin_of_socket(connection: socket.socket, accepted_at: float) -> PeerOrigi
     except OSError:
         return PeerOrigin("gone")  # it is closed already
     with handle:
-        if peer is None or peer.pid == 0:
+        if peer is None or peer.pid == 0 or process_table() is None:
             return PeerOrigin("unknown" if peer is None else origin_of_pid(0))
         origin = origin_of_pid(peer.pid)
         # After the walk: until now the number can have been given to another process.
         is_other = handle.has_ended or (
-            not handle.is_pinned and _started_at(peer.pid) > accepted_at
+            not handle.is_pinned and _table().started_at(peer.pid) > accepted_at
         )
     return PeerOrigin("gone" if is_other else origin, peer.pid)
 
 
 def boot_seconds() -> float:
-    """Return the time since the machine started, by the clock of /proc."""
-    if sys.platform != "linux":
-        return 0.0
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-def _started_at(pid: int) -> float:
-    line = _read(f"/proc/{pid}/stat")
-    if not line:
-        return float("inf")
-    return int(line[line.rindex(b")") + 1 :].split()[19]) / os.sysconf("SC_CLK_TCK")
+    """Return the time by the clock that says when a process has started."""
+    table = process_table()
+    return 0.0 if table is None else table.clock()
 
 
 # ---- TCP -----------------------------------------------------------------------------------------
@@ -212,16 +181,29 @@ def _started_at(pid: int) -> float:
 class TcpOrigins:
     """Finds what holds the other ends of TCP connections.
 
-    It remembers which processes held one: a browser opens many connections.
+    To look through the open files of all processes takes 3 µs for each file. So it remembers which
+    processes held a connection, since a browser opens many, and how many files each process had
+    open at the last `refresh`: one that has opened a connection since then has more. Both only
+    decide who is searched first, after the processes of agents.
     """
 
     def __init__(self) -> None:
         self._holders: dict[int, None] = {}
+        self._open_files: dict[int, int] = {}
+        self._guards: set[int] = set()
+
+    def refresh(self) -> None:
+        """Note which processes are guards, and how many files each has open."""
+        if _SYSTEM != "linux":
+            return
+        pids = _others(set())
+        self._guards = {pid for pid in pids if _is_guard(pid)}
+        self._open_files = {pid: _files_of(pid)[1] for pid in pids}
 
     def find(self, peer: TcpAddress, here: TcpAddress) -> PeerOrigin | None:
         """Return what holds the other end of a connection; None if it is not of this machine."""
-        if sys.platform != "linux":
-            return PeerOrigin("unknown") if _is_loopback(peer, here) else None
+        if _SYSTEM != "linux":
+            return find_on_macos(peer, here) if is_own_end(peer, here) else None
         try:
             end = tcp_end(peer, here)
             if end is None:
@@ -233,7 +215,7 @@ class TcpOrigins:
 
     def _holder(self, end: TcpEnd) -> PeerOrigin:
         link = f"socket:[{end.inode}]"
-        below = below_guards(os.getpid())
+        below = self._agents()
         unreadable: list[int] = []
         for pid in below:
             holds = _holds(pid, link)
@@ -253,17 +235,29 @@ class TcpOrigins:
                 return PeerOrigin("agent", pid)
         return PeerOrigin("unknown" if unreadable else "gone")
 
+    def _agents(self) -> set[int]:
+        """Return the processes of agents: of this process, of its runner, and of other hubs."""
+        known = self._open_files
+        new = (pid for pid in _others(set()) if pid not in known)
+        guards = {pid for pid in (*self._guards, *new) if _is_guard(pid)}
+        above = {os.getpid(), *_ancestors(os.getpid())}
+        return below_guards(os.getpid()) | _below(guards - above)
+
     def _candidates(self, agents: set[int], uid: int) -> Iterator[int]:
-        """Yield every process once, the likely holders first: each open file costs microseconds."""
+        """Yield every process once, the likely holders first: each open file costs microseconds.
+
+        Of another user is the process of a program that was given the socket, or that hides what
+        it has open.
+        """
         remembered = [pid for pid in reversed(self._holders) if pid not in agents]
         yield from remembered
-        unlikely: list[int] = []
+        known = self._open_files
+        ranked: list[tuple[bool, bool, int, int]] = []
         for pid in _others(agents.union(remembered)):
-            if _owner(pid) == uid:
-                yield pid
-            else:  # of a program that was given the socket, or that hides what it has open
-                unlikely.append(pid)
-        yield from unlikely
+            owner, count = _files_of(pid)
+            ranked.append((owner != uid, known.get(pid) == count, count, -pid))
+        for *_, number in sorted(ranked):
+            yield -number
 
     def _remember(self, pid: int) -> None:
         self._holders.pop(pid, None)
@@ -275,15 +269,46 @@ class TcpOrigins:
 _MOST_HOLDERS: Final = 8
 
 
-def _is_loopback(peer: TcpAddress, here: TcpAddress) -> bool:
-    return peer.host in (here.host, "::1") or peer.host.startswith("127.")
+def is_own_end(peer: TcpAddress, here: TcpAddress) -> bool:
+    """Return whether a connection comes from this machine."""
+    return peer.host == here.host or is_own_address(peer)
+
+
+def find_on_macos(peer: TcpAddress, here: TcpAddress) -> PeerOrigin:
+    """Return what holds a TCP socket: an agent's process before all others.
+
+    Every process of this user is looked into, which takes some 10 ms; those of others hide it.
+    """
+    if process_table() is None:
+        return PeerOrigin("unknown")
+    wanted = (_unscoped(peer.packed), peer.port, _unscoped(here.packed), here.port)
+    found = None
+    for pid in sorted(macos_processes.all_pids(), reverse=True):  # a new one has most likely called
+        for near, near_port, far, far_port in macos_processes.tcp_connections(pid) or ():
+            if (_unscoped(near), near_port, _unscoped(far), far_port) == wanted:
+                origin = origin_of_pid(pid)
+                if origin == "agent":
+                    return PeerOrigin(origin, pid)
+                if found is None or found.origin == "other":
+                    found = PeerOrigin(origin, pid)
+    return found or PeerOrigin("unknown")
+
+
+def _unscoped(packed: bytes) -> bytes:
+    """Return an address without the interface that macOS puts into link-local ones."""
+    is_local = len(packed) == 16 and packed[0] == 0xFE and packed[1] & 0xC0 == 0x80
+    return packed[:2] + b"\0\0" + packed[4:] if is_local else packed
 
 
 def below_guards(owner: int) -> set[int]:
     """Return the guards of a process, and everything below them."""
-    guards = [pid for pid in _children(owner) if _is_guard(pid)]
+    return _below(pid for pid in _children(owner) if _is_guard(pid))
+
+
+def _below(pids: Iterable[int]) -> set[int]:
+    """Return processes and everything below them."""
     found: set[int] = set()
-    todo = guards
+    todo = list(pids)
     while todo:
         pid = todo.pop()
         if pid not in found:
@@ -302,7 +327,7 @@ def _children(pid: int) -> list[int]:
     except OSError:
         return []  # it has ended meanwhile
     for thread in threads:
-        found += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
+        found += map(int, read_proc(f"{pid}/task/{thread}/children").split())
     return found
 
 
@@ -337,17 +362,21 @@ def _holds(pid: int, link: str) -> bool | None:
         os.close(folder)
 
 
-def _owner(pid: int) -> int:
-    """Return the user of a process; another one if it hides what it has open."""
+def _files_of(pid: int) -> tuple[int, int]:
+    """Return the user of a process (another one if it hides) and how many files it has open.
+
+    The number is 0 before Linux 6.2.
+    """
     try:
-        return os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116 - as above
+        found = os.stat(f"/proc/{pid}/fd")  # noqa: PTH116 - as above
     except OSError:
-        return -1
+        return -1, 0
+    return found.st_uid, found.st_size
 
 
 def _has_user(pid: int, uid: int) -> bool:
     """Whether a process runs as a user; the owner of /proc/PID is another one if it hides."""
-    for line in _read(f"/proc/{pid}/status").splitlines():
+    for line in read_proc(f"{pid}/status").splitlines():
         if line.startswith(b"Uid:"):
             return str(uid).encode() in line.split()[1:]
     return False

@@ -20,7 +20,7 @@ from quarterdeck.machine.guard_program import living_descendants, send_signal
 _PROGRAM = str(Path(__file__).with_name("guard_program.py"))
 _PREFIX = "QUARTERDECK_GUARDED_"  # as in `guard_program`
 _PYTHON = str(Path(sys.executable).resolve())  # not a link that an agent could change
-_LOADERS = ("LD_", "GCONV_PATH", "GLIBC_TUNABLES", "LOCPATH", "NLSPATH")
+_LOADERS = ("LD_", "DYLD_", "GCONV_PATH", "GLIBC_TUNABLES", "LOCPATH", "NLSPATH")
 _STOP_ROUNDS = 50  # against a program that forks while it is being stopped
 
 

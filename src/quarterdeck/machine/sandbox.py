@@ -19,6 +19,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -110,6 +111,8 @@ def sandboxed_command(command: Sequence[str], folder: str) -> list[str]:
         ToolFailed: if this machine cannot isolate it.
     """
     build = _find_isolation()
+    if build is None and sys.platform != "linux":
+        raise ToolFailed("commands are isolated on Linux only; work with the sandbox's file tools")
     if build is None:
         sentence = "this machine cannot isolate commands: bubblewrap is not installed and user"
         advice = "install bubblewrap, or work with the sandbox's file tools"

@@ -1,12 +1,13 @@
 """Who is at the other end of a socket of this machine, as the kernel knows it.
 
 A Unix socket names the process that connected (`SO_PEERCRED`), and since Linux 6.5 also gives a
-handle of it (`SO_PEERPIDFD`) that stays true when the number of the process is used again.
+handle of it (`SO_PEERPIDFD`) that stays true when the number of the process is used again. macOS
+names the process that used the socket last (`LOCAL_PEERPID`), while it is open.
 
 For TCP the kernel names the socket at the other end, by its inode, if it is in the same network
 namespace (`sock_diag`). Which processes hold that socket is in /proc; see `process_origin`. Whether
 an address is one of this machine is asked of the routing table, so it includes the address of the
-network card and all of 127.0.0.0/8.
+network card and all of 127.0.0.0/8; without one, by giving it to a socket.
 
 An address that is IPv4 inside of IPv6 (`::ffff:127.0.0.1`) is treated as IPv4: a client with an
 IPv4 socket connects to a server that listens on `::` in that way.
@@ -24,6 +25,9 @@ from dataclasses import dataclass
 from ipaddress import IPv6Address
 from typing import Any, Final
 
+_SYSTEM: Final[str] = sys.platform  # a variable, so that a type checker reads all
+_SOL_LOCAL, _LOCAL_PEERCRED, _LOCAL_PEERPID = 0, 1, 2
+_XUCRED: Final = struct.Struct("=IIh2x16I")  # version, user, how many groups, the groups
 _PEER_CREDENTIALS: Final = struct.Struct("3i")
 _SO_PEERPIDFD: Final = 77
 _NETLINK_ROUTE: Final = 0
@@ -97,11 +101,23 @@ class TcpAddress:
 
 def socket_peer(connection: socket.socket) -> SocketPeer | None:
     """Return who connected to a Unix socket; None where the system does not say."""
-    if sys.platform != "linux" or connection.family != socket.AF_UNIX:
+    if connection.family != socket.AF_UNIX:
+        return None
+    if _SYSTEM == "darwin":
+        return _mac_peer(connection)
+    if _SYSTEM != "linux":
         return None
     size = _PEER_CREDENTIALS.size
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     return SocketPeer(*_PEER_CREDENTIALS.unpack(raw))
+
+
+def _mac_peer(connection: socket.socket) -> SocketPeer:
+    """Ask macOS: the user is that of `connect`, the process the last one that used the socket."""
+    raw = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED.size)
+    _, uid, _, gid, *_ = _XUCRED.unpack(raw)
+    pid = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERPID)
+    return SocketPeer(pid=pid, uid=uid, gid=gid)
 
 
 class PeerHandle:
@@ -116,7 +132,7 @@ class PeerHandle:
     def __init__(self, connection: socket.socket) -> None:
         self._fd = -1
         self._is_gone = False
-        if sys.platform != "linux":
+        if _SYSTEM != "linux":
             return
         try:
             self._fd = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
@@ -175,10 +191,23 @@ def is_own_address(address: TcpAddress) -> bool:
         OSError: if the kernel cannot be asked.
     """
     packed = address.packed
+    if _SYSTEM != "linux":
+        return _can_bind(address)
     body = _ROUTE.pack(address.family, len(packed) * 8, *[0] * 6, 0)
     attribute = _ATTRIBUTE.pack(_ATTRIBUTE.size + len(packed), _RTA_DST) + packed
     kind, answer = _ask(_NETLINK_ROUTE, _RTM_GETROUTE, body + attribute)
     return kind == _RTM_NEWROUTE and answer[_ROUTE_TYPE] == _RTN_LOCAL
+
+
+def _can_bind(address: TcpAddress) -> bool:
+    """Return whether a socket can have this address; only those of this machine can be given."""
+    with socket.socket(address.family, socket.SOCK_DGRAM) as probe:
+        scope = (0, address.interface) if address.family == socket.AF_INET6 else ()
+        try:
+            probe.bind((address.host, 0, *scope))
+        except OSError:
+            return False
+    return True
 
 
 def _ask(protocol: int, kind: int, body: bytes) -> tuple[int, bytes]:

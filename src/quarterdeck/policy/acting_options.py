@@ -28,6 +28,8 @@ contain:
 | `%abbreviated` | subcommands may be abbreviated: `npm exe` is `npm exec`                         |
 | `!install`   | a subcommand that is harmless, though it abbreviates one that acts                |
 | `%shelled`   | arguments reach a shell: they must not contain what it expands                    |
+| `%relative`  | a path that is not relative acts: it may be a script that is not of the project   |
+| `%listed`    | every option acts but `+run`, `+format=json` and `~t`; paths as with `%relative`  |
 """
 
 from __future__ import annotations
@@ -49,17 +51,27 @@ _PACKAGE_SCRIPTS: Final = """--script-shell --shell --prefix --node-options --us
     clean-install-test pkg innit author c set-script
     !t !i !in !ins !inst !insta !instal !install !isntall !add !ci !un !s !se
     +json +if-present +workspaces +silent +production +offline +coverage +loglevel +verbose
-    %dashes %shelled %abbreviated"""
-_TEST_RUNNER: Final = """--config --globalSetup --globalTeardown --setupFiles
-    --setupFilesAfterEnv --testRunner --transform --resolver --runner --testEnvironment
-    --environment --rootDir --root --outputFile --output --outDir --outFile --coverageDirectory
-    --coverage.reportsDirectory --reportsDirectory --reportDir --tempDirectory --cacheDirectory
-    --preset --moduleLoader --snapshotResolver --snapshotEnvironment --testResultsProcessor
-    --testSequencer --watchPlugins --dependencyExtractor --haste --globals --prettierPath
-    --projects --roots --require --import --loader --experimentalLoader --nodeOption
-    --nodeOptions --execArgv --inspectBrk --package --opts --file --plugin --rulesdir --parser
-    --write --fix -c -r %exact"""
-"""What a script gets from `npm test -- …`: which program it runs is not known."""
+    %dashes %shelled %abbreviated %relative"""
+_TEST_RUNNER: Final = """+coverage +no-coverage +watch +no-watch +watch-all +no-watch-all +silent
+    +verbose +quiet +bail +no-bail +ci +color +colors +no-color +no-colors +run +run-in-band
+    +max-workers +min-workers +workers +test-name-pattern +test-path-pattern +test-path-patterns
+    +test-path-ignore-patterns +test-timeout +timeout +pass-with-no-tests +find-related-tests
+    +only-changed +changed +only-failures +last-failed +force-exit +exit +detect-open-handles +grep
+    +fgrep +invert +grep-invert +parallel +no-parallel +jobs +retries +retry +slow +shard +only
+    +headless +headed +single-run +max-warnings +port +mode +help +version +list +list-tests
+    +show-config +no-cache +expand +allow-only +forbid-only +forbid-pending +check-leaks +recursive
+    +sort +json +no-stack-trace +log-heap-usage +hide-skipped-tests +dry-run +concurrency
+    +test-concurrency +test-only +trace-warnings +no-emit +strict +pretty +max-failures +repeat-each
+    +fail-fast +serial +match +files +use-stderr +ext +if-present
+    +reporter=dot +reporter=spec +reporter=list +reporter=line +reporter=min +reporter=tap
+    +reporter=default +reporter=verbose +reporter=basic +reporter=json +reporter=nyan
+    +reporter=progress +reporter=tree +reporter=github +reporters=default
+    +test-reporter=dot +test-reporter=spec +test-reporter=tap +format=stylish +format=compact
+    +format=json +format=unix +browser=chromium +browser=firefox +browser=webkit
+    +browsers=ChromeHeadless +project=chromium +project=firefox +project=webkit
+    ~tgibvwqsjxknhV %listed %always"""
+"""What a script gets from `npm test -- …`: which program it runs is not known, so only options are
+harmless that are so for every usual one. `-e`, `-p`, `--reporter x` run or load code in some."""
 _COMPILER: Final = """-o --output -wrapper -fplugin -B -specs -Wl, -Wp, -Wa, -Xlinker
     -Xassembler -Xpreprocessor -save-temps -dumpdir -MF -MD -load -Xclang"""
 _CARGO_BUILD: Final = "--target-dir --artifact-dir --out-dir"
@@ -370,7 +382,8 @@ ACTING: Final[Mapping[str, str]] = {
         --pdbcls --junitxml --junit-xml --log-file --debug --cov-config --import-mode
         --cache-clear --result-log --html --profile-svg --tx --px --rsyncdir --report-log
         --alluredir --json-report-file --benchmark-json --benchmark-storage --memray-bin-path
-        --md-report-output @ html: xml: json: lcov: annotate: markdown: +co +cov ~kmrWn""",
+        --md-report-output @ html: xml: json: lcov: annotate: markdown: +co +cov ~kmrWn
+        %relative""",
     "jest": """--config -c --globalSetup --globalTeardown --setupFiles --setupFilesAfterEnv
         --testRunner --transform --resolver --reporters --runner --testEnvironment --rootDir
         --outputFile --coverageDirectory --cacheDirectory --preset --moduleLoader --snapshotResolver

@@ -4,9 +4,9 @@ To allow, every command of the strict reading must match a pattern. What a patte
 not allowed by its wildcards:
 
 - a word that acts, such as `--output=FILE` of `git diff`, must be spelled by the pattern
-  (`quarterdeck.policy.acting`);
+  (`quarterdeck.policy.acting_words`);
 - a program that runs another one needs a pattern that names the other one, or one that allows it;
-- an assignment must be harmless (`quarterdeck.policy.harmless`), or spelled in front;
+- an assignment must be harmless (`quarterdeck.policy.simple_command`), or spelled in front;
 - a command that changes how the shell reads what follows (`alias`, `source`, `export`) must be
   spelled from beginning to end;
 - a shell or an interpreter that reads its program from a pipe is never allowed;
@@ -28,11 +28,17 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec.structs import replace
 
-from quarterdeck.policy.acting import ActingWord, acting_words, canonical_program, spells
+from quarterdeck.policy.acting_words import ActingWord, acting_words, canonical_program, spells
 from quarterdeck.policy.command_line import CommandLine
 from quarterdeck.policy.globs import CommandPattern, command_pattern, matches_text, relative_path
-from quarterdeck.policy.harmless import is_harmless_assignment, without_wrapper
-from quarterdeck.policy.simple_command import SHELLS, SimpleCommand, names, program_of
+from quarterdeck.policy.simple_command import (
+    SHELLS,
+    SimpleCommand,
+    is_harmless_assignment,
+    names,
+    program_of,
+    without_wrapper,
+)
 from quarterdeck.policy.strict_reading import KEYWORDS, read_strictly
 from quarterdeck.policy.wrappers import (
     commands_of_line,
@@ -197,7 +203,7 @@ class _Judge:
         self, matching: Sequence[CommandPattern], command: SimpleCommand, depth: int
     ) -> bool:
         """Return whether a pattern names what acts, and what the command runs."""
-        acting = _acting(command, command.words)
+        acting = _acting(command, self._shortened(command.words))
         inside = list(_commands_inside(command)) if may_run_another(command) else ()
         if len(inside) > _MOST_INSIDE:
             return False
@@ -216,11 +222,19 @@ class _Judge:
         words = tuple(word for word in inner.words if word != _UNSEEN)
         if depth > _DEEPEST or not spells(pattern.text, [(words[0],)]):
             return self.allows(inner, depth + 1)
-        acting = _acting(inner, words)
+        acting = _acting(inner, self._shortened(words))
         deeper = _commands_inside(inner) if may_run_another(inner) else ()
         return spells(pattern.text, acting) and all(
             self._allows_inner(pattern, each, depth + 1) for each in deeper
         )
+
+    def _shortened(self, words: Sequence[str]) -> Sequence[str]:
+        """Return words with paths in the workspace relative to it: those are the project's own."""
+        begin = f"{self._workspace}/"
+        return [
+            word[len(begin) :] if word.startswith(begin) and _is_name(word, len(begin)) else word
+            for word in words
+        ]
 
     def _stays(self, command: SimpleCommand) -> bool:
         """Return whether a change of folder stays in the workspace."""
@@ -232,6 +246,11 @@ class _Judge:
         if ".." in target.split("/"):
             return False
         return is_inside(target, self._workspace)
+
+
+def _is_name(word: str, start: int) -> bool:
+    """Return whether what is behind the workspace in a word can only be the name of a file."""
+    return start > 1 and word[start : start + 1] not in ("", "-", "@", "+", "/", "~")
 
 
 def is_inside(folder: str, workspace: str) -> bool:
@@ -332,7 +351,8 @@ def words_to_spell(line: CommandLine) -> list[str]:
 def denies_line(patterns: Sequence[str], line: CommandLine, writes: WriteCheck) -> Denial | None:
     """Return whether a pattern denies a command of a line, wherever it might run."""
     commands = commands_of_line(line)
-    beginnings = _beginnings(tuple(patterns))
+    patterns = _denied_patterns(tuple(patterns))
+    beginnings = _beginnings(patterns)
     for command in commands[:_MOST_DENIED]:
         if command.writes and writes(command.writes):
             return "deny"
@@ -343,6 +363,17 @@ def denies_line(patterns: Sequence[str], line: CommandLine, writes: WriteCheck) 
         return None
     is_unclear = any(each.is_dynamic or _runs_unseen(each) for each in commands)
     return "ask" if is_unclear or not line.is_complete or len(commands) > _MOST_DENIED else None
+
+
+@lru_cache(maxsize=256)
+def _denied_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*patterns, *map(_with_folded_program, patterns))))
+
+
+def _with_folded_program(text: str) -> str:
+    """Return a command with its program in lower case: where case is ignored, `RM` runs `rm`."""
+    program, blank, rest = text.partition(" ")
+    return f"{program.casefold()}{blank}{rest}"
 
 
 @lru_cache(maxsize=256)
@@ -359,7 +390,7 @@ def _spellings(command: SimpleCommand) -> set[str]:
         bare = " ".join((program_of(command), *command.words[1:]))
         # Arguments that it gets when it runs follow a blank.
         found |= {bare, f"{bare} "} if command.has_open_word else {bare}
-    return found
+    return found.union(map(_with_folded_program, found))
 
 
 def _runs_unseen(command: SimpleCommand) -> bool:

@@ -24,9 +24,8 @@ from quarterdeck.policy.call import Call, Reading
 from quarterdeck.policy.command_line import CommandLine
 from quarterdeck.policy.command_rules import allows_line, words_to_spell
 from quarterdeck.policy.globs import relative_path
-from quarterdeck.policy.rules import KINDS, Denial, Policy, Rule
+from quarterdeck.policy.rules import KINDS, Denial, Patterns, Policy, Rule
 from quarterdeck.policy.simple_command import SimpleCommand
-from quarterdeck.policy.types import Patterns
 
 DecisionKind: TypeAlias = Literal["allow", "deny", "ask"]
 _NamedRule: TypeAlias = tuple[Rule, str]

@@ -3,7 +3,8 @@
 In a glob for paths, `*` and `?` match within a folder, `**` crosses folders, and `{a,b}` matches
 either. Paths are relative to the workspace; a path outside it only matches globs that begin with
 `/`. To allow, a wildcard does not match a leading dot, so `**` does not cover `.git` or `.env`. To
-deny, it does.
+deny, it does, and case and Unicode form do not matter (`folded_path`): some file systems, those of
+macOS for one, ignore them.
 
 In a glob for commands, `*` matches any text. `CommandPattern` says what a glob means to a rule that
 allows.
@@ -15,6 +16,7 @@ and its first occurrence behind the piece before it is the right one.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
@@ -24,6 +26,7 @@ from quarterdeck.policy.simple_command import names
 _MAX_EXPANSIONS: Final = 64  # of the braces in one glob
 _LONGEST_PATH: Final = 4_096  # what Linux accepts
 _MOST_PARTS: Final = 256  # of a path
+_LINKED_FOLDERS: Final = ("etc", "tmp", "var")  # of macOS: /tmp is a link to /private/tmp
 _STARS: Final = re.compile(r"\*+")
 _SET: Final = re.compile(r"\[([!^]?)([^\[\]]+)\]")
 
@@ -169,6 +172,18 @@ def relative_path(path: str, workspace: str) -> str:
     if parts[: len(base)] == base and len(parts) > len(base):
         return "/".join(parts[len(base) :])
     return "/" + "/".join(parts)
+
+
+def folded_path(path: str) -> str:
+    """Return a path, or a glob, so that two names of one file on macOS are equal."""
+    if len(path) > _LONGEST_PATH:
+        return path
+    folded = path.lower()
+    if not path.isascii():
+        folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
+    if folded.startswith("/private/") and folded.split("/", 3)[2] in _LINKED_FOLDERS:
+        return folded.removeprefix("/private")
+    return folded
 
 
 def plain_path(path: str) -> str:

@@ -41,9 +41,8 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from quarterdeck.policy.command_line import LONGEST
-from quarterdeck.policy.harmless import is_harmless_assignment
 from quarterdeck.policy.json_text import MOST_TEXT, json_of
-from quarterdeck.policy.simple_command import names
+from quarterdeck.policy.simple_command import is_harmless_assignment, names
 
 MOST_NODES: Final = 500
 """Values that are looked at; a call has a few dozen."""

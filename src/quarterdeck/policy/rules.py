@@ -24,19 +24,43 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
 from quarterdeck.policy.call import Reading, is_unknown_path
 from quarterdeck.policy.command_line import CommandLine
 from quarterdeck.policy.command_rules import Denial as Denial, allows_line, denies_line, is_inside
-from quarterdeck.policy.globs import matches_path, matches_text, relative_path
-from quarterdeck.policy.types import Patterns, PermissionPolicy
+from quarterdeck.policy.globs import folded_path, matches_path, matches_text, relative_path
 from quarterdeck.policy.wrappers import commands_of_line
 
 _ODD: Final = re.compile(r"[*?\[\]{};&|<>\"'\\!#%]|^[A-Za-z][\w+.-]*:", re.ASCII)
 """What a shell reads as something other than a part of a path; or the beginning of an address."""
+
+Patterns: TypeAlias = bool | tuple[str, ...]
+"""True matches everything, False nothing, globs match what one of them matches."""
+
+
+class PolicyRules(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
+    """Patterns for each kind of call."""
+
+    reads: Patterns = False
+    writes: Patterns = False
+    commands: Patterns = False
+    searches: Patterns = False
+
+
+class PermissionPolicy(
+    Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False
+):
+    """The permission policy of the Agent Context Protocol.
+
+    `auto_deny` is an extension; it wins over `auto_approve`. A call that neither matches needs a
+    decision by a person.
+    """
+
+    auto_approve: PolicyRules = PolicyRules()
+    auto_deny: PolicyRules = PolicyRules()
 
 
 class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -127,11 +151,16 @@ def _match_all_paths(patterns: Patterns, paths: Sequence[str], workspace: str) -
 def _match_any_path(patterns: Patterns, paths: Sequence[str], workspace: str) -> bool:
     if isinstance(patterns, bool):
         return patterns and bool(paths)
-    return any(
-        matches_path(relative_path(path, workspace), glob, with_dots=True)
-        for path in paths
-        for glob in patterns
-    )
+    base = folded_path(workspace)
+    for path in paths:
+        given, folded = relative_path(path, workspace), relative_path(folded_path(path), base)
+        for glob in patterns:
+            if matches_path(given, glob, with_dots=True):
+                return True
+            other = folded_path(glob)
+            if (other, folded) != (glob, given) and matches_path(folded, other, with_dots=True):
+                return True
+    return False
 
 
 # ---- searches --------------------------------------------------------------------------------

@@ -48,7 +48,8 @@ _EVALUATORS: Final = names(
 """Commands of a shell that calculate arguments: mksh runs `rm` in `[ 'a[$(rm x)]' -eq 1 ]`."""
 _CALCULATED: Final = re.compile(r"[$`]|.\[")
 
-_SINGLE: Final = r"'[^']*+'"
+_SINGLE: Final = r"'(?:[^'\\]|\\(?!'))*+'"
+"""Without a backslash before the end, where fish reads on: `'a\' '; rm x; ls \'`."""
 _STATUS: Final = r"\$\?(?![:\[])"
 """zsh changes the value of `$?:s/0/-o/`, and calculates, also assigns, in `$?[PATH=1]`."""
 _DOUBLE: Final = rf'"(?:[^"\\$`!]|\\[^\n!]|{_STATUS}|\$(?="))*+"'
@@ -93,7 +94,8 @@ first word is not the path of a program."""
 _BRACE: Final = re.compile(r"[{}](?![^ \n;|&)])")
 _NO_FILE: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
 _QUICK_PIECE: Final = (
-    rf"'[^'\n]*+'|\"[^\"\\$`!\n]*+\"|&&|\|\|?+|2>&1|[12]?+>>?+ ?+{_PLAIN}|{_PLAIN}"
+    rf"'(?:[^'\\\n]|\\(?!['\n]))*+'|\"[^\"\\$`!\n]*+\"|&&|\|\|?+|2>&1"
+    rf"|[12]?+>>?+ ?+{_PLAIN}|{_PLAIN}"
 )
 _QUICK_LINE: Final = re.compile(
     rf" *+(?:{_QUICK_PIECE})(?=[ ;]|$)(?:;(?=[ ;]|$)| ++(?:{_QUICK_PIECE})(?=[ ;]|$))*+ *+"

@@ -10,10 +10,20 @@ import re
 import shlex
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
-from quarterdeck.policy.types import ToolCategory
-
+ToolCategory: TypeAlias = Literal[
+    "file_read",
+    "file_write",
+    "file_edit",
+    "terminal",
+    "search",
+    "web",
+    "git",
+    "mcp",
+    "agent",
+    "other",
+]
 _SPELLINGS: Final = {
     "Bash": "bash shell shellexec shellcommand execcommand runshellcommand runcommand terminal"
     " execute executecommand developershell runinterminal",

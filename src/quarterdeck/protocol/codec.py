@@ -64,6 +64,14 @@ def encode_event(event: Event) -> bytes:
     return encode_json(event_to_object(event))
 
 
+def encode_new_event(event: SessionEvent) -> bytes:
+    """Write an event that was made here, of a known type and without unknown fields."""
+    try:
+        return _encode(event)
+    except (UnicodeError, RecursionError):
+        return encode_json(event_to_object(event))
+
+
 def make_session_event(
     type: str,  # noqa: A002  # its name on the wire
     session_id: str,

@@ -90,6 +90,15 @@ def option_of_models(models: Any) -> dict[str, Any] | None:
     return {**_select(MODEL, "Model", current, values), "_meta": _MARK}
 
 
+def models_of(options: Any) -> dict[str, Any] | None:
+    """Return the model option as models, for clients that know only those."""
+    option = option_of_category(options, MODEL)
+    if option is None or not isinstance(option.get("currentValue"), str):
+        return None
+    models = [_renamed(choice, "value", "modelId") for choice in choices(option)]
+    return {"currentModelId": option["currentValue"], "availableModels": models} if models else None
+
+
 def is_made_of_models(option: Mapping[str, Any]) -> bool:
     """Return whether an option is one of ours, which is set by `session/set_model`."""
     return option.get("_meta") == _MARK

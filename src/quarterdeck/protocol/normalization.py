@@ -57,7 +57,8 @@ _VARIANTS: Final[Mapping[object, _Variant]] = {
     "session_info_update": _Variant("session-info-update", _INFO, _INFO),
     "usage_update": _Variant("usage-update", frozenset({"used", "size", "cost"})),
 }
-"""The 11 of ACP's 13 variants that have an event type; not `plan_update` and `plan_removed`."""
+"""The 11 variants of ACP 1 with an event type; not `plan_update` and `plan_removed`, that ACP 1 has
+no event type for."""
 
 UPDATE_NAMES: Final[Mapping[str, str]] = {
     variant.type: str(name) for name, variant in _VARIANTS.items()

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from quarterdeck.runner.actor import PROGRAM, Actor, not_found
+    from quarterdeck.runner.adoption.service import ForeignProgram, ForeignState, FoundSession
     from quarterdeck.runner.api import (
         AgentRemoved,
         AgentUpdated,
         Diagnostic,
         HealthChanged,
         LogSource,
+        MachineUpdated,
         News,
         PermissionView,
         QueueChanged,
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     )
     from quarterdeck.runner.confinement import AgentConfinement
     from quarterdeck.runner.context_commands import ContextSession, check_started
+    from quarterdeck.runner.install_commands import InstallJob
     from quarterdeck.runner.options import Retention, RunnerOptions
     from quarterdeck.runner.permissions.card import PermissionCard
     from quarterdeck.runner.permissions.decision_index import MOST_REASON, RecordedDecision
@@ -34,12 +37,16 @@ if TYPE_CHECKING:
     from quarterdeck.runner.prompts.store import (
         META_SCOPE,
         PromptEntry,
+        PromptError,
         PromptMode,
         permitted_blocks,
     )
     from quarterdeck.runner.runner import Runner
     from quarterdeck.runner.sessions.catalogue import SessionOverview, SessionTitle
     from quarterdeck.runner.sessions.manager import can_load, can_resume
+    from quarterdeck.runner.sign_in.commands import SignInOutput, SignInState
+    from quarterdeck.runner.sign_in.methods import SignInMethod
+    from quarterdeck.runner.telemetry.settings import TelemetrySettings, telemetry_problem
     from quarterdeck.runner.workspaces import (
         Folder,
         FolderListing,
@@ -56,9 +63,14 @@ _MODULES = {
     "ContextSession": "context_commands",
     "Diagnostic": "api",
     "Folder": "workspaces",
+    "ForeignProgram": "adoption.service",
+    "ForeignState": "adoption.service",
+    "FoundSession": "adoption.service",
     "FolderListing": "workspaces",
     "HealthChanged": "api",
+    "InstallJob": "install_commands",
     "LogSource": "api",
+    "MachineUpdated": "api",
     "META_SCOPE": "prompts.store",
     "MOST_REASON": "permissions.decision_index",
     "News": "api",
@@ -66,6 +78,7 @@ _MODULES = {
     "PermissionCard": "permissions.card",
     "PermissionView": "api",
     "PromptEntry": "prompts.store",
+    "PromptError": "prompts.store",
     "PromptMode": "prompts.store",
     "QueueChanged": "api",
     "RecordedDecision": "permissions.decision_index",
@@ -80,6 +93,10 @@ _MODULES = {
     "SessionOverview": "sessions.catalogue",
     "SessionTitle": "sessions.catalogue",
     "SessionUpdated": "api",
+    "SignInMethod": "sign_in.methods",
+    "SignInOutput": "sign_in.commands",
+    "SignInState": "sign_in.commands",
+    "TelemetrySettings": "telemetry.settings",
     "can_load": "sessions.manager",
     "can_resume": "sessions.manager",
     "check_absolute": "workspaces",
@@ -89,6 +106,7 @@ _MODULES = {
     "not_found": "actor",
     "permitted_blocks": "prompts.store",
     "relative_folder": "workspaces",
+    "telemetry_problem": "telemetry.settings",
 }
 
 __all__ = [
@@ -103,12 +121,18 @@ __all__ = [
     "Diagnostic",
     "Folder",
     "FolderListing",
+    "ForeignProgram",
+    "ForeignState",
+    "FoundSession",
     "HealthChanged",
+    "InstallJob",
     "LogSource",
+    "MachineUpdated",
     "News",
     "PermissionCard",
     "PermissionView",
     "PromptEntry",
+    "PromptError",
     "PromptMode",
     "QueueChanged",
     "RecordedDecision",
@@ -123,6 +147,10 @@ __all__ = [
     "SessionOverview",
     "SessionTitle",
     "SessionUpdated",
+    "SignInMethod",
+    "SignInOutput",
+    "SignInState",
+    "TelemetrySettings",
     "can_load",
     "can_resume",
     "check_absolute",
@@ -132,6 +160,7 @@ __all__ = [
     "not_found",
     "permitted_blocks",
     "relative_folder",
+    "telemetry_problem",
 ]
 
 

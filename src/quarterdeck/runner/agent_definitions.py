@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from quarterdeck.agents import KnownAgents
+from quarterdeck.agents.installs import is_folder_name
 from quarterdeck.errors import DatabaseFailed, RequestRejected
 from quarterdeck.host import Host, resolve_agent_definition
 from quarterdeck.http.remote_agent import shown_url
@@ -134,13 +135,23 @@ class Definitions:
         before = self._stored.get(kept["id"])
         if before is None or _facts(before) == _facts(kept):
             return
+        if self._is_installed(before) and self._is_installed(kept):
+            return  # an update, which its owner ordered
         self._host.diagnose(
             "warn",
             "agent/definition-changed",
-            f"agent {kept['id']!r} is not started as the last time: {_line(kept)}, and not"
-            f" {_line(before)}; its sessions continue with that",
+            f"agent {kept['id']!r} now starts with {_line(kept)} instead of {_line(before)}; its"
+            " sessions continue with the new command",
             data={"before": _facts(before), "now": _facts(kept)},
         )
+
+    def _is_installed(self, kept: Mapping[str, Any]) -> bool:
+        """Return whether a definition starts what was installed here under its name."""
+        installs = self._known.installs
+        if installs is None or not is_folder_name(kept["id"]):
+            return False
+        folder = installs.agent(kept["id"]).path
+        return str(kept["command"]).startswith(f"{folder}/")
 
 
 def _kept(definition: AgentDefinition) -> dict[str, Any]:

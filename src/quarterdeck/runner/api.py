@@ -2,15 +2,23 @@
 
 The runner owns what must happen while no person looks: agent processes, sessions, their log, the
 prompt queue, pending requests and the policy that decides them. The hub owns what people touch, and
-reaches the runner through this protocol alone. `Runner` implements it in the same process; a link
-to a runner in another process can implement it later, because of three rules:
+reaches the runner through this protocol alone. Its implementations:
+
+    Runner             in the process that runs the agents (`runner/runner`)
+    RemoteRunner       in a hub whose runner is another process: calls over the link (`runner/link`)
+    Fleet              in every hub: the runners of all machines as one (`hub/fleet`)
+    MachineRunner      one machine of it that has joined, connected or away
+    TranslatedRunner   any of these with the hub's ids in place of the machine's
+
+Three rules make that possible:
 
 1. Arguments and results are plain data: structs, JSON values, bytes. No `Host`, no storage, no SQL,
    no `anyio.Event` crosses. Exceptions that cross are `RequestRejected`, `AcpError`, `RpcError`,
    `StorageFailed` and `DatabaseFailed`.
-2. Callbacks cross only as subscriptions: `subscribe_news`, `LogSource.subscribe`, `events` and the
-   envelope endpoint of seed 003. They are synchronous and in order: a subscriber is called in the
-   step that publishes, so no event falls between what it read and what it is given (INV-2).
+2. Callbacks cross only as subscriptions: `subscribe_news`, `subscribe_heads`,
+   `LogSource.subscribe`, `events` and the envelope endpoint of seed 003. They are synchronous and
+   in order: a subscriber is called in the step that publishes, so no event falls between what it
+   read and what it is given (INV-2).
 3. Commands carry `by`, the actor that gives them. Scopes are the caller's business: it has checked
    what the actor may do.
 
@@ -24,7 +32,7 @@ from typing import Any, Protocol, Self, TypeAlias
 
 from msgspec import Struct
 
-from quarterdeck.agents import KnownAgent
+from quarterdeck.agents import McpChoice
 from quarterdeck.host import PermissionRequest, RunSubscriber
 from quarterdeck.machine import ConfinementStatus
 from quarterdeck.policy import Policy
@@ -40,13 +48,17 @@ from quarterdeck.protocol import (
     SessionStatus,
 )
 from quarterdeck.runner.actor import PROGRAM, Actor
+from quarterdeck.runner.adoption.commands import AdoptionApi
 from quarterdeck.runner.context_commands import ContextSession
+from quarterdeck.runner.heads import HeadCommandsApi
+from quarterdeck.runner.install_commands import InstallCommandsApi
 from quarterdeck.runner.optional_commands import OptionalCommandsApi
 from quarterdeck.runner.options import RunnerOptions
 from quarterdeck.runner.permissions.card import PermissionCard, inspection_of
 from quarterdeck.runner.permissions.decision_index import RecordedDecision
 from quarterdeck.runner.prompts.store import PromptEntry, PromptMode
-from quarterdeck.runner.sessions.catalogue import SessionOverview, SessionTitle
+from quarterdeck.runner.sessions.catalogue import SessionOverview
+from quarterdeck.runner.sign_in.commands import SignInApi
 from quarterdeck.runner.workspaces import FolderListing, SessionFile
 from quarterdeck.storage import CompactedFile, LogEpoch
 from quarterdeck.views.context import ACPCapabilities, ACPCommand
@@ -120,10 +132,19 @@ class Diagnostic(Struct, frozen=True, kw_only=True, tag=True):
 
 
 class HealthChanged(Struct, frozen=True, kw_only=True, tag=True):
-    """A commit of the log has failed; `RunnerApi.health` shows whether that is over."""
+    """A commit of the log has failed, the runner begins or ends to drain, or its link is down or
+    up again; `RunnerApi.health` shows which, and whether it is over.
+    """
 
     is_healthy: bool
     storage_failures: int
+
+
+class MachineUpdated(Struct, frozen=True, kw_only=True, tag=True):
+    """A machine has joined, was connected, lost, renamed or removed; only a fleet reports it."""
+
+    machine_id: str
+    is_connected: bool
 
 
 News: TypeAlias = (
@@ -135,9 +156,12 @@ News: TypeAlias = (
     | QueueChanged
     | Diagnostic
     | HealthChanged
+    | MachineUpdated
 )
 """What a runner reports by itself: a closed union, matched with `assert_never`."""
 OnNews: TypeAlias = Callable[[News], None]
+OnHead: TypeAlias = Callable[[str, int], None]
+"""Takes the id of a session and the number of its newest published event."""
 
 # ---- data ----------------------------------------------------------------------------------------
 
@@ -171,6 +195,14 @@ class RunnerHealth(Struct, frozen=True, kw_only=True):
     storage_failures: int
     damages: tuple[str, ...] = ()
     """A sentence for each damage that was found in the log."""
+    is_draining: bool = False
+    """Whether no new turn starts, because the runner is about to be restarted."""
+    running_turns: int = 0
+    """Turns of the prompt queue that run now."""
+    is_connected: bool = True
+    """False while the runner is another process that cannot be reached."""
+    refused_agent: str = ""
+    """The process of an agent that wanted to control the runner last, in words; it was refused."""
 
 
 class LogSource(Protocol):
@@ -206,13 +238,18 @@ class LogSource(Protocol):
 # ---- the interface -------------------------------------------------------------------------------
 
 
-class RunnerApi(OptionalCommandsApi, Protocol):
+class RunnerApi(
+    OptionalCommandsApi, HeadCommandsApi, AdoptionApi, InstallCommandsApi, SignInApi, Protocol
+):
     """Everything that the hub, or a program in its place, asks of a runner."""
 
     # ---- state: synchronous, plain data ----------------------------------------------------
 
     def subscribe_news(self, on_news: OnNews) -> Unsubscribe:
         """Call `on_news` with what happens from now on, in order, in the step that reports it."""
+
+    def subscribe_heads(self, on_head: OnHead) -> Unsubscribe:
+        """Call `on_head` whenever events of any session are published, in that step."""
 
     def agents(self) -> list[AgentSnapshotWire]:
         """Return the agents that were started."""
@@ -221,9 +258,6 @@ class RunnerApi(OptionalCommandsApi, Protocol):
 
     def agent_name(self, agent_id: str) -> str | None:
         """Return the name, or the id of the definition, that an agent was started by."""
-
-    def knows_agent(self, name: str) -> bool:
-        """Return whether there is, or was, an agent of that name."""
 
     def sessions(self) -> list[SessionOverview]:
         """Return all sessions, live and closed, in the order of their creation."""
@@ -243,9 +277,6 @@ class RunnerApi(OptionalCommandsApi, Protocol):
 
     def session_snapshot(self, session_id: str) -> SessionSnapshotWire | None: ...
 
-    def session_title(self, session_id: str) -> SessionTitle:
-        """Return the title and times of a session as of the last `update_titles`."""
-
     def last_seq(self, session_id: str) -> int:
         """Return the number of the newest published event of a live session; 0 if unknown."""
 
@@ -262,8 +293,14 @@ class RunnerApi(OptionalCommandsApi, Protocol):
 
     def health(self) -> RunnerHealth: ...
 
-    def log_epoch(self) -> LogEpoch:
-        """Return the epoch of the log: in another one, a number may be that of another event."""
+    def log_epoch(self, session_id: str | None = None) -> LogEpoch:
+        """Return the epoch of the log: in another one, a number may be that of another event.
+
+        Sessions of other machines are in other logs, so a session may be named.
+        """
+
+    def host_epoch(self) -> str:
+        """Return the epoch of the host's own stream, whose numbers begin anew with each runner."""
 
     # ---- the log ---------------------------------------------------------------------------
 
@@ -295,8 +332,8 @@ class RunnerApi(OptionalCommandsApi, Protocol):
 
     # ---- agents ----------------------------------------------------------------------------
 
-    async def known_agents(self) -> list[KnownAgent]:
-        """Return the agents that can be started by name, and whether each is installed."""
+    async def knows_agent(self, name: str) -> bool:
+        """Return whether there is, or was, an agent of that name."""
 
     async def agent_confinement(self, agent_id: str) -> ConfinementStatus | None:
         """Return what keeps an agent from the hub's folders; None if there is no such agent."""
@@ -322,14 +359,7 @@ class RunnerApi(OptionalCommandsApi, Protocol):
     async def stop_agent(self, agent_id: str, *, by: Actor = PROGRAM) -> None:
         """End an agent; its sessions stay."""
 
-    async def authenticate(self, agent_id: str, method_id: str, *, by: Actor = PROGRAM) -> None: ...
-
-    async def logout(self, agent_id: str, *, by: Actor = PROGRAM) -> None: ...
-
     # ---- sessions --------------------------------------------------------------------------
-
-    async def update_titles(self) -> None:
-        """Read what is new in the logs of live sessions; `session_title` shows it."""
 
     async def list_sessions(self) -> list[SessionOverview]:
         """Return all sessions as `sessions` does, with titles and times that are up to date."""
@@ -343,14 +373,17 @@ class RunnerApi(OptionalCommandsApi, Protocol):
         *,
         agent_id: str | None = None,
         cwd: str,
-        mcp_servers: Sequence[Json] = (),
+        mcp_servers: Sequence[Json] | McpChoice = (),
         additional_directories: Sequence[str] = (),
         by: Actor = PROGRAM,
     ) -> SessionOverview:
         """Create a session with an agent by its name (started if necessary) or by its id.
 
+        It gets the MCP servers that are given, in ACP's form, and all that the configuration has
+        for its folder; or those that are chosen.
+
         Raises:
-            RequestRejected: if there is no such agent.
+            RequestRejected: if there is no such agent, or a chosen MCP server cannot be used.
             AcpError: if the agent cannot be started, or rejects it.
         """
 
@@ -431,8 +464,11 @@ class RunnerApi(OptionalCommandsApi, Protocol):
     async def context_capabilities(self) -> list[ACPCapabilities]:
         """Return what agents can do in the context protocol's words: installed, or of sessions."""
 
-    def context_session(self, session_id: str) -> ContextSession | None:
-        """Return what the context protocol shows of a session beyond its events."""
+    async def context_sessions(self, session_ids: Sequence[str]) -> list[ContextSession]:
+        """Return what the context protocol shows of sessions beyond their events.
+
+        Unknown sessions are left out; titles and times are as of the last `list_sessions`.
+        """
 
     # ---- prompts ---------------------------------------------------------------------------
 
@@ -521,6 +557,14 @@ class RunnerApi(OptionalCommandsApi, Protocol):
     ) -> list[RecordedDecision]:
         """Return the audit, the newest decision first."""
 
+    # ---- the end of a runner ---------------------------------------------------------------
+
+    async def drain(self, *, by: Actor = PROGRAM) -> None:
+        """Start no new turn; return when none runs. Prompts are still queued."""
+
+    async def resume_turns(self, *, by: Actor = PROGRAM) -> None:
+        """Undo `drain`: queued prompts run again."""
+
     # ---- workspaces ------------------------------------------------------------------------
 
     async def list_folder(self, path: str | None) -> FolderListing:
@@ -545,7 +589,8 @@ class RunnerApi(OptionalCommandsApi, Protocol):
         """Decide by other rules from now on, also the requests that are pending."""
 
     def reconfigure(self, options: RunnerOptions) -> None:
-        """Replace agents, policy, idle time and retention; the rest of `options` is ignored.
+        """Replace agents, MCP servers, the registry, policy, idle time, retention, confinement
+        and projects; the rest of `options` is ignored.
 
         Agents that run are not restarted.
         """

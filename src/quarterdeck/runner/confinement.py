@@ -19,7 +19,13 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from quarterdeck.agents import AgentSettings, KnownAgent, KnownAgents, SandboxSettings
+from quarterdeck.agents import (
+    AGENTS_FOLDER,
+    AgentSettings,
+    KnownAgent,
+    KnownAgents,
+    SandboxSettings,
+)
 from quarterdeck.errors import ConfinementUnavailable, RequestRejected
 from quarterdeck.machine import (
     UNCONFINED,
@@ -45,9 +51,10 @@ class AgentConfinement:
     def __init__(self, options: RunnerOptions, known: KnownAgents) -> None:
         self.known = known
         self._projects: Mapping[str, SandboxSettings] = {}
+        installed = options.home / AGENTS_FOLDER
         self._base = Confinement(
-            hidden=HiddenFolders((options.home, *options.hidden)),
-            kept=options.kept,
+            hidden=HiddenFolders((options.home, *options.hidden), public=(installed,)),
+            kept=(*options.kept, installed),
             mode=options.confine,
             environ=options.environ,
         )
@@ -144,6 +151,10 @@ class AgentConfinement:
             return UNCONFINED
         sandbox = self._sandbox(definition.id, _workspace_of(definition))
         return self._base.start(self._own_mode(definition.id), sandbox)
+
+    def start_installation(self, folder: Path) -> ConfinedStart:
+        """Return how a program starts that installs an agent into a folder; raises as `start`."""
+        return self._base.start(opened=(folder,))
 
     def start_terminal(self, session: SessionSnapshotWire | None) -> ConfinedStart:
         """Return how a command in a terminal of a session starts; raises as `start` does."""

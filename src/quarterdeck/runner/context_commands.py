@@ -26,7 +26,7 @@ from quarterdeck.runner.context_adapters import ContextAdapters
 from quarterdeck.runner.permissions.inbox import PermissionInbox
 from quarterdeck.runner.prompts.queue import PromptQueue
 from quarterdeck.runner.prompts.store import PromptEntry
-from quarterdeck.runner.sessions.catalogue import SessionCatalogue
+from quarterdeck.runner.sessions.catalogue import SessionCatalogue, SessionTitle
 from quarterdeck.runner.sessions.manager import SessionManager
 from quarterdeck.views.context import (
     ACPCapabilities,
@@ -46,6 +46,7 @@ class ContextSession(Struct, frozen=True, kw_only=True):
     """What the context protocol shows of a session and its events do not say."""
 
     facts: SessionFacts
+    title: SessionTitle
     model: str | None = None
     mode: str | None = None
 
@@ -120,7 +121,8 @@ class ContextCommands:
         model, mode = self._host.current_settings(session_id)
         agent = EnvironmentAgent(name=name, version=UNKNOWN, display_name=name)
         facts = SessionFacts(session_id=session_id, cwd=found.cwd, agent=agent, runtime=_RUNTIME)
-        return ContextSession(facts=facts, model=model, mode=mode)
+        title = self._catalogue.title(session_id)
+        return ContextSession(facts=facts, title=title, model=model, mode=mode)
 
     def capabilities(self, installed: Iterable[str]) -> list[ACPCapabilities]:
         """Return what agents can do: those that can be started, and those of live sessions."""

@@ -48,7 +48,7 @@ class ClosedLog:
 async def open_log(
     host: Host, catalogue: SessionCatalogue, session_id: str | None
 ) -> EncodedLog | ClosedLog:
-    """Return the log of a session, live or closed; None means the host's own stream.
+    """Return the log of a session, live or closed; None means the host stream.
 
     Raises:
         AcpError: `acpjs/session-closed` if there is no such session.

@@ -11,7 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, TypeAlias
 
+from msgspec import UNSET
+
+from quarterdeck.errors import AcpError
 from quarterdeck.host import Host, check_title
+from quarterdeck.protocol import ERROR_CODES, has_ended
 from quarterdeck.runner.actor import PROGRAM, Actor, log_command
 from quarterdeck.runner.sessions.catalogue import SessionCatalogue, SessionOverview
 from quarterdeck.runner.sessions.labels import SessionLabels
@@ -71,6 +75,9 @@ class OptionalCommandsApi(Protocol):
     ) -> None:
         """Cancel one terminal; raises what `cancel_tool_call` does."""
 
+    async def agent_offers(self, agent_id: str) -> list[str]:
+        """Return which of `auth/status` and `providers` an agent offers."""
+
     async def auth_status(self, agent_id: str) -> JsonObject:
         """Return `state` and `accounts` of an agent's sign-in."""
 
@@ -102,8 +109,12 @@ class OptionalCommands:
 
     async def fork_session(self, session_id: str, *, by: Actor = PROGRAM) -> SessionOverview:
         log_command("fork_session", by)
-        session = await self.manager.ensure_active(session_id)
-        forked = await self.host.fork_session(session.session_id)
+        if self.host.heads.stopped_sentence(session_id) is None:
+            await self.manager.ensure_active(session_id)
+            forked = await self.host.fork_session(session_id)
+        else:  # it is never active again, but its history can be continued
+            agent = await self.manager.agent_of_stopped(session_id)
+            forked = await self.host.fork_session(session_id, agent_id=agent.agent_id)
         return await self.catalogue.shown(forked.session_id)
 
     async def set_title(
@@ -137,7 +148,7 @@ class OptionalCommands:
         raise NotImplementedError
 
     async def session_status(self, session_id: str) -> JsonObject:
-        if self.catalogue.get(session_id).status in ("closed", "deleted"):
+        if has_ended(self.catalogue.get(session_id).status):
             return {"status": "saved"}
         return await self.host.optional.session_status(session_id)
 
@@ -154,6 +165,18 @@ class OptionalCommands:
         log_command("cancel_terminal", by)
         self.catalogue.get(session_id)
         await self.host.optional.cancel_terminal(session_id, terminal_id)
+
+    async def end_agent(self, session_id: str, *, by: Actor = PROGRAM) -> SessionOverview:
+        log_command("end_agent", by)
+        agent_id = self.catalogue.get(session_id).agent_id
+        if agent_id is UNSET:
+            message = f"session {session_id} has no running agent; send a prompt to start it"
+            raise AcpError(ERROR_CODES["agent_exited"], message)
+        await self.host.end_agent(agent_id, by=None if by.kind == "program" else by.name)
+        return self.catalogue.get(session_id)
+
+    async def agent_offers(self, agent_id: str) -> list[str]:
+        return self.host.optional.agent_offers(agent_id)
 
     async def auth_status(self, agent_id: str) -> JsonObject:
         return await self.host.optional.auth_status(agent_id)

@@ -8,9 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from quarterdeck.agents import AgentSettings, SandboxSettings
+from quarterdeck.agents import (
+    AgentSettings,
+    KnownAgents,
+    McpServerSettings,
+    SandboxSettings,
+    known_agents,
+)
 from quarterdeck.machine import ConfineMode
 from quarterdeck.policy import Policy
+from quarterdeck.runner.telemetry.settings import TelemetrySettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +38,18 @@ class RunnerOptions:
     """Its data folder: log.db, runner.db and a lock. Only one process can have it open."""
     agents: Mapping[str, AgentSettings] = field(default_factory=dict)
     """Agents by name, in addition to those that are known without configuration."""
+    catalogue_folder: Path | None = None
+    """The user's own files of agents."""
+    mcp: Mapping[str, McpServerSettings] = field(default_factory=dict)
+    """MCP servers of sessions, by name."""
+    registry: str = ""
+    """The URL or the path of an ACP registry; empty for none."""
     policy: Policy = field(default_factory=Policy)
     synchronous: Literal["normal", "full"] = "normal"
     """Whether the log also survives a power cut, at the cost of an fsync per commit."""
+    hub_seconds: float = 5.0
+    """How long a runner whose log may have lost events in a power cut waits for a hub that has
+    them; 0 does not wait. Meanwhile no prompt runs and no session is opened."""
     idle_agent_minutes: float = 0.0
     """After which an idle agent is stopped until it is needed; 0 keeps it running."""
     response_seconds: float = 30.0
@@ -53,3 +69,16 @@ class RunnerOptions:
     """Files in hidden folders that agents can read, such as settings of their own."""
     projects: Mapping[str, SandboxSettings] = field(default_factory=dict)
     """Sandboxes by the folder of a project."""
+    telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
+    """Whether and where spans, metrics and logs are sent; nowhere by default."""
+
+    def known_agents(self) -> KnownAgents:
+        """Return the agents that can be started by name."""
+        return known_agents(
+            self.agents,
+            self.environ,
+            self.pass_env,
+            home=self.home,
+            folder=self.catalogue_folder,
+            registry=self.registry,
+        )

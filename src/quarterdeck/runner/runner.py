@@ -19,6 +19,7 @@ the hub uses the protocol only.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -27,27 +28,30 @@ from types import TracebackType
 from typing import Final, Self
 
 import anyio
-from msgspec import UNSET
 from typing_extensions import override
 
-from quarterdeck.agents import KnownAgent, KnownAgents
-from quarterdeck.errors import AcpError, RequestRejected
-from quarterdeck.host import Host, HostEndpoint, HostOptions
+from quarterdeck.agents import McpChoice
+from quarterdeck.agents.adapters.installed import installed_adapters
+from quarterdeck.errors import RequestRejected, RpcError
+from quarterdeck.host import Host, HostOptions
 from quarterdeck.machine import ConfinementStatus, DefaultFsHandler
-from quarterdeck.machine.private_files import locked_home
+from quarterdeck.machine.home_locks import locked_home
 from quarterdeck.machine.terminals import DefaultTerminalHandler
 from quarterdeck.policy import Policy
 from quarterdeck.protocol import (
-    ERROR_CODES,
     AgentSnapshotWire,
     Event,
     HostElicitationSnapshot,
     SessionSnapshotWire,
 )
 from quarterdeck.runner.actor import PROGRAM, Actor, log_command
+from quarterdeck.runner.adoption.commands import AdoptionCommands
+from quarterdeck.runner.adoption.service import Adoption
 from quarterdeck.runner.api import (
+    HealthChanged,
     Json,
     LogSource,
+    OnHead,
     OnNews,
     PermissionView,
     QueueChanged,
@@ -58,6 +62,9 @@ from quarterdeck.runner.api import (
 )
 from quarterdeck.runner.confinement import AgentConfinement
 from quarterdeck.runner.context_commands import ContextCommands, ContextSession
+from quarterdeck.runner.endpoint import RunnerEndpoint
+from quarterdeck.runner.heads import HeadCommands, log_storage
+from quarterdeck.runner.install_commands import InstallCommands
 from quarterdeck.runner.logs import compact_log, open_log
 from quarterdeck.runner.news import NewsSubscribers
 from quarterdeck.runner.optional_commands import OptionalCommands
@@ -73,12 +80,14 @@ from quarterdeck.runner.prompts.store import (
     report_removed_meta,
 )
 from quarterdeck.runner.schema import RUNNER_TABLES
-from quarterdeck.runner.sessions.catalogue import SessionCatalogue, SessionOverview, SessionTitle
+from quarterdeck.runner.sessions.catalogue import SessionCatalogue, SessionOverview
 from quarterdeck.runner.sessions.idle import IdleAgents
 from quarterdeck.runner.sessions.manager import HostCondition, SessionManager
+from quarterdeck.runner.sign_in.commands import SignInCommands
 from quarterdeck.runner.store import RunnerStore, keep_tidy
+from quarterdeck.runner.telemetry.wiring import RunnerTelemetry
 from quarterdeck.runner.workspaces import FileNames, FolderListing, SessionFile, list_folder
-from quarterdeck.storage import CompactedFile, LogEpoch, SqliteStorage
+from quarterdeck.storage import CompactedFile, LogEpoch
 from quarterdeck.storage.database import Database, open_database
 from quarterdeck.storage.reserve import Reserve
 from quarterdeck.views.context import ACPCapabilities, ACPCommand
@@ -87,13 +96,12 @@ from quarterdeck.wire import IndependentTasks, background_tasks
 LOG: Final = "log.db"
 DATABASE: Final = "runner.db"
 RESERVE: Final = "runner.reserve"
-EARLIER_DATABASE: Final = "hub.db"
-"""Had the tables of runner.db in earlier versions; they are copied once."""
+EARLIER_DATABASE: Final = "hub.db"  # had these tables in earlier versions; they are copied once
 KILL_MS: Final = 2_000
 """For an agent to end by itself, and again after a signal: a runner ends within ten seconds."""
 
 
-class Runner(OptionalCommands):
+class Runner(OptionalCommands, HeadCommands, AdoptionCommands, InstallCommands, SignInCommands):
     """Runs agents on one data folder; an async context manager that implements `RunnerApi`."""
 
     database: Database
@@ -108,12 +116,14 @@ class Runner(OptionalCommands):
     def __init__(self, options: RunnerOptions) -> None:
         self.options = options
         self.condition = HostCondition()
-        self._known = KnownAgents(options.agents, options.environ, options.pass_env)
+        self._known = options.known_agents()
         self.confinement = AgentConfinement(options, self._known)
         self._known.environment.hidden = self.confinement.hidden.paths
         start = partial(self.confinement.start_terminal, None)
         self._file_names = FileNames(self.confinement.hidden, start)
         self._news = NewsSubscribers()
+        self.telemetry = RunnerTelemetry(options)
+        self._host_epoch = secrets.token_hex(4)
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -144,7 +154,7 @@ class Runner(OptionalCommands):
 
     async def _open(self) -> None:
         options, stack = self.options, self._stack
-        home = stack.enter_context(locked_home(options.home))
+        home = stack.enter_context(locked_home(options.home, "runner"))
         self.database = await stack.enter_async_context(
             open_database(home / DATABASE, RUNNER_TABLES, moved_from=home / EARLIER_DATABASE)
         )
@@ -160,13 +170,17 @@ class Runner(OptionalCommands):
         tasks = IndependentTasks(await stack.enter_async_context(background_tasks()))
         self.confinement.create_folders()
         tasks.start_soon(anyio.to_thread.run_sync, self.confinement.report)
+        self.start_installing(tasks)
+        self.start_signing_in(tasks)
         self.context.adapters.start(tasks)
         await host.restore_sessions()
         await self.catalogue.start()
         await self.manager.start(tasks)
         await self.inbox.start(host, tasks)
         stack.callback(host.subscribe(None, 0, self._on_event))
-        await self.prompts.start(tasks)
+        await self.telemetry.start(self, tasks, stack)
+        await self.start_prompts(tasks)
+        await self.adoption.start(tasks, installed_adapters(options.environ))
         tasks.start_soon(self.idle_agents.run)
         tasks.start_soon(keep_tidy, store, lambda: self.options.retention)
 
@@ -177,7 +191,11 @@ class Runner(OptionalCommands):
         self.manager = SessionManager(
             host, store, self.confinement, self.condition, self.catalogue, changes
         )
+        self.adoption = Adoption(host, store.adoption, self.options.home, self.report_known)
+        self.catalogue.foreign = self.adoption.state
+        self.manager.check_free = self.adoption.check_free
         self.prompts = PromptQueue(host, store.prompts, self.manager, self.condition, changes)
+        self.prompts.live = self.adoption.live
         self.idle_agents = IdleAgents(
             host, self.manager, self.prompts, lambda: self.options.idle_agent_minutes
         )
@@ -186,7 +204,7 @@ class Runner(OptionalCommands):
     def _host_options(self) -> HostOptions:
         environment = self._known.environment
         return HostOptions(
-            storage=SqliteStorage(self.options.home / LOG, synchronous=self.options.synchronous),
+            storage=log_storage(self.options, LOG),
             terminal=DefaultTerminalHandler(
                 environ=environment.common(),
                 hidden=self.confinement.hidden,
@@ -200,7 +218,7 @@ class Runner(OptionalCommands):
             ),
             confine=self.confinement.start,
             check_workspace=self.confinement.refusal,
-            inherit=environment.of,
+            **self.telemetry.host_options(environment.of),
             elicitation=("form", "url"),
             shows=("notices", "compaction", "boolean-options", "terminal-sign-in"),
             restart="on-crash",
@@ -236,6 +254,9 @@ class Runner(OptionalCommands):
 
     # ---- state -------------------------------------------------------------------------------
 
+    def subscribe_heads(self, on_head: OnHead) -> Unsubscribe:
+        return self.host.subscribe_heads(on_head)
+
     def agents(self) -> list[AgentSnapshotWire]:
         return self.host.get_agents()
 
@@ -244,9 +265,6 @@ class Runner(OptionalCommands):
 
     def agent_name(self, agent_id: str) -> str | None:
         return self.manager.name_of(agent_id)
-
-    def knows_agent(self, name: str) -> bool:
-        return self.manager.knows(name)
 
     def sessions(self) -> list[SessionOverview]:
         return self.catalogue.all()
@@ -262,9 +280,6 @@ class Runner(OptionalCommands):
 
     def session_snapshot(self, session_id: str) -> SessionSnapshotWire | None:
         return self.host.get_session(session_id)
-
-    def session_title(self, session_id: str) -> SessionTitle:
-        return self.catalogue.title(session_id)
 
     def last_seq(self, session_id: str) -> int:
         return self.host.last_seq(session_id)
@@ -287,11 +302,17 @@ class Runner(OptionalCommands):
             log_path=str(self.options.home / LOG),
             is_healthy=self.host.is_healthy,
             storage_failures=self._news.storage_failures,
-            damages=tuple(damage.sentence for damage in self.host.log_damages),
+            damages=self.damage_sentences(),
+            is_draining=self.prompts.is_draining,
+            running_turns=self.prompts.running_turns,
         )
 
-    def log_epoch(self) -> LogEpoch:
+    def log_epoch(self, session_id: str | None = None) -> LogEpoch:
+        del session_id  # all are in one log
         return self.host.log_epoch
+
+    def host_epoch(self) -> str:
+        return self._host_epoch
 
     # ---- the log -----------------------------------------------------------------------------
 
@@ -308,14 +329,13 @@ class Runner(OptionalCommands):
         return self.host.events(session_id, from_seq)
 
     @cached_property
-    def endpoint(self) -> HostEndpoint:
-        return HostEndpoint(self.host, self.manager)
+    def endpoint(self) -> RunnerEndpoint:
+        return RunnerEndpoint(self.host, self.manager, lambda: self.prompts.is_draining)
 
     # ---- agents ------------------------------------------------------------------------------
 
-    async def known_agents(self) -> list[KnownAgent]:
-        # On a thread: it looks for programs, maybe on a slow disk.
-        return await anyio.to_thread.run_sync(self.confinement.known_agents)
+    async def knows_agent(self, name: str) -> bool:
+        return self.manager.knows(name)
 
     async def agent_confinement(self, agent_id: str) -> ConfinementStatus | None:
         definition = self.host.agent_definition(agent_id)
@@ -335,18 +355,7 @@ class Runner(OptionalCommands):
         log_command("stop_agent", by)
         await self.manager.dispose_agent(agent_id)
 
-    async def authenticate(self, agent_id: str, method_id: str, *, by: Actor = PROGRAM) -> None:
-        log_command("authenticate", by)
-        await self.host.authenticate(agent_id, method_id)
-
-    async def logout(self, agent_id: str, *, by: Actor = PROGRAM) -> None:
-        log_command("logout", by)
-        await self.host.logout(agent_id)
-
     # ---- sessions ----------------------------------------------------------------------------
-
-    async def update_titles(self) -> None:
-        await self.catalogue.learn()
 
     async def list_sessions(self) -> list[SessionOverview]:
         return await self.catalogue.listed()
@@ -360,7 +369,7 @@ class Runner(OptionalCommands):
         *,
         agent_id: str | None = None,
         cwd: str,
-        mcp_servers: Sequence[Json] = (),
+        mcp_servers: Sequence[Json] | McpChoice = (),
         additional_directories: Sequence[str] = (),
         by: Actor = PROGRAM,
     ) -> SessionOverview:
@@ -372,12 +381,15 @@ class Runner(OptionalCommands):
             workspace = self.confinement.workspace(agent, cwd)
             agent_id = (await self.manager.start_agent(agent, workspace)).agent_id
         assert agent_id is not None
-        session = await self.host.create_session(
-            await self.manager.agent_for(agent_id, cwd),
-            cwd=cwd,
-            mcp_servers=mcp_servers,
-            additional_directories=additional_directories,
-        )
+        try:
+            session = await self.host.create_session(
+                await self.manager.agent_for(agent_id, cwd),
+                cwd=cwd,
+                mcp_servers=self.with_configured(mcp_servers, cwd, agent_id),
+                additional_directories=additional_directories,
+            )
+        except RpcError as error:
+            raise self.explained(self.manager.name_of(agent_id), error) from error
         return self.catalogue.get(session.session_id)
 
     async def load_session(
@@ -438,17 +450,10 @@ class Runner(OptionalCommands):
 
     async def cancel_turn(self, session_id: str, *, by: Actor = PROGRAM) -> None:
         log_command("cancel_turn", by)
-        await self.host.send_cancel(session_id)
-        await stored_or_failing(self.host, self.host.settled)  # a full disk holds back no cancel
-
-    async def end_agent(self, session_id: str, *, by: Actor = PROGRAM) -> SessionOverview:
-        log_command("end_agent", by)
-        agent_id = self.catalogue.get(session_id).agent_id
-        if agent_id is UNSET:
-            message = f"session {session_id} has no running agent; send a prompt to start it"
-            raise AcpError(ERROR_CODES["agent_exited"], message)
-        await self.host.end_agent(agent_id)
-        return self.catalogue.get(session_id)
+        if not await self.adoption.interrupt(session_id):
+            await self.host.send_cancel(session_id)
+        # A full disk holds back no cancel.
+        await stored_or_failing(self.host, self.host.wait_stored)
 
     async def set_mode(self, session_id: str, mode_id: str, *, by: Actor = PROGRAM) -> None:
         log_command("set_mode", by)
@@ -470,8 +475,9 @@ class Runner(OptionalCommands):
         known = await self.known_agents()
         return self.context.capabilities(each.name for each in known if each.installed)
 
-    def context_session(self, session_id: str) -> ContextSession | None:
-        return self.context.session(session_id)
+    async def context_sessions(self, session_ids: Sequence[str]) -> list[ContextSession]:
+        found = [self.context.session(each) for each in session_ids]
+        return [each for each in found if each is not None]
 
     # ---- prompts -----------------------------------------------------------------------------
 
@@ -542,6 +548,23 @@ class Runner(OptionalCommands):
     ) -> list[RecordedDecision]:
         return await self.inbox.decisions(before=before, session_id=session_id, limit=limit)
 
+    # ---- the end of a runner -----------------------------------------------------------------
+
+    async def drain(self, *, by: Actor = PROGRAM) -> None:
+        log_command("drain", by)
+        self.prompts.set_draining(is_draining=True)
+        self._report_health()
+        await self.prompts.wait_idle()
+
+    async def resume_turns(self, *, by: Actor = PROGRAM) -> None:
+        log_command("resume_turns", by)
+        self.prompts.set_draining(is_draining=False)
+        self._report_health()
+
+    def _report_health(self) -> None:
+        failures = self._news.storage_failures
+        self._news.report(HealthChanged(is_healthy=self.host.is_healthy, storage_failures=failures))
+
     # ---- workspaces --------------------------------------------------------------------------
 
     async def list_folder(self, path: str | None) -> FolderListing:
@@ -564,6 +587,8 @@ class Runner(OptionalCommands):
         self.options = replace(
             self.options,
             agents=options.agents,
+            mcp=options.mcp,
+            registry=options.registry,
             policy=options.policy,
             idle_agent_minutes=options.idle_agent_minutes,
             retention=options.retention,
@@ -571,5 +596,5 @@ class Runner(OptionalCommands):
             projects=options.projects,
         )
         self.confinement.configure(self.options)
-        self._known.configure(options.agents)
+        self.use_agents(options)
         self.inbox.set_policy(options.policy)

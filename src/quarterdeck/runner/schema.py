@@ -104,6 +104,26 @@ def _session_labels(connection: sqlite3.Connection) -> None:
     )
 
 
+def _adopted_programs(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "CREATE TABLE adopted_programs (name TEXT PRIMARY KEY, mode TEXT NOT NULL,"
+        " since INTEGER NOT NULL)"
+    )
+
+
+def _foreign_positions(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "CREATE TABLE foreign_positions (session_id TEXT PRIMARY KEY, name TEXT NOT NULL,"
+        " cursor TEXT NOT NULL, at INTEGER NOT NULL, seq INTEGER NOT NULL)"
+    )
+
+
+def _telemetry_progress(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "CREATE TABLE telemetry_progress (session_id TEXT PRIMARY KEY, seq INTEGER NOT NULL)"
+    )
+
+
 RUNNER_TABLES: Final = (
     Tables("agents", (_agents,)),
     Tables("prompts", (_prompts,)),
@@ -114,4 +134,7 @@ RUNNER_TABLES: Final = (
     Tables("decision_progress", (_decision_progress,)),
     Tables("context_policies", (_context_policies,)),
     Tables("session_labels", (_session_labels,)),
+    Tables("adopted_programs", (_adopted_programs,)),
+    Tables("foreign_positions", (_foreign_positions,)),
+    Tables("telemetry_progress", (_telemetry_progress,)),
 )

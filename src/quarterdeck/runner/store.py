@@ -21,6 +21,7 @@ import anyio
 
 from quarterdeck.errors import DatabaseFailed
 from quarterdeck.protocol.timestamps import iso_seconds
+from quarterdeck.runner.adoption.store import AdoptionStore, forget_position
 from quarterdeck.runner.agent_definitions import DefinitionStore
 from quarterdeck.runner.options import Retention
 from quarterdeck.runner.permissions import decision_index
@@ -29,6 +30,7 @@ from quarterdeck.runner.permissions.decision_index import DecisionIndex
 from quarterdeck.runner.prompts.store import PromptStore
 from quarterdeck.runner.schema import column_of, id_of_column
 from quarterdeck.runner.sessions.labels import SessionLabels, forget_label
+from quarterdeck.runner.telemetry.progress import forget_progress
 from quarterdeck.storage.database import Database
 
 logger = logging.getLogger(__name__)
@@ -40,7 +42,8 @@ _DAY: Final = 86_400.0
 _SESSIONS: Final = (
     "SELECT session_id FROM prompts UNION"
     " SELECT session_id FROM decisions WHERE session_id IS NOT NULL AND request != 'null' UNION"
-    " SELECT session_id FROM context_policies UNION SELECT session_id FROM session_labels"
+    " SELECT session_id FROM context_policies UNION SELECT session_id FROM session_labels UNION"
+    " SELECT session_id FROM foreign_positions"
 )
 _OLD_PROMPTS: Final = (
     "DELETE FROM prompts WHERE id IN (SELECT id FROM prompts"
@@ -65,6 +68,7 @@ class RunnerStore:
         self.decisions = DecisionIndex(database)
         self.context_policies = ContextPolicies(database)
         self.labels = SessionLabels(database)
+        self.adoption = AdoptionStore(database)
 
     async def sessions(self) -> set[str]:
         """Return the sessions that have prompts, requests with content, a policy or a label."""
@@ -84,6 +88,8 @@ class RunnerStore:
                 decision_index.blank(connection, session_id)
                 forget_policy(connection, session_id)
                 forget_label(connection, session_id)
+                forget_position(connection, session_id)
+                forget_progress(connection, session_id)
 
         await self._database.write(change)
 

@@ -9,7 +9,14 @@ from quarterdeck.storage.contract import (
     Storage,
     Stored,
 )
-from quarterdeck.storage.damage import CheckedStorage, Damage, LogEpoch, damages_of, epoch_of
+from quarterdeck.storage.integrity import (
+    CheckedStorage,
+    Damage,
+    LogEpoch,
+    UnconfirmedStorage,
+    damages_of,
+    epoch_of,
+)
 from quarterdeck.storage.jsonl import JsonlStorage
 from quarterdeck.storage.memory import MemoryStorage
 from quarterdeck.storage.sqlite import SqliteStorage
@@ -28,6 +35,7 @@ __all__ = [
     "SqliteStorage",
     "Storage",
     "Stored",
+    "UnconfirmedStorage",
     "damages_of",
     "epoch_of",
 ]

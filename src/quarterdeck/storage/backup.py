@@ -33,12 +33,20 @@ import msgspec
 
 from quarterdeck._version import __version__
 from quarterdeck.errors import CommandFailed
-from quarterdeck.machine.private_files import locked_home
-from quarterdeck.storage.checking import FILES, HUB, LOG, RUNNER, FileReport, check_folder
+from quarterdeck.machine.disk_sync import sync_file
+from quarterdeck.machine.home_locks import BOTH, locked_home
+from quarterdeck.storage.check import FILES, HUB, LOG, RUNNER, FileReport, check_folder
 from quarterdeck.storage.lock import PRIVATE
 from quarterdeck.storage.sqlite_schema import connect_reader
 
-SECRETS: Final = ("identity.key", "push.key")
+SECRETS: Final = (
+    "identity.key",
+    "push.key",
+    "relay.key",
+    "relay.json",
+    "authority.key",
+    "authority.pem",
+)
 _ORDER: Final = (HUB, RUNNER, LOG)
 _MANIFEST: Final = "manifest.json"
 _FORMAT: Final = 1
@@ -48,6 +56,10 @@ _OWN: Final = (
     "hub.lock",
     "hub.json",
     "hub.sock",
+    "runner.lock",
+    "runner.json",
+    "runner.sock",
+    "runner.log",
     "hub.reserve",
     "runner.reserve",
     "token",
@@ -56,6 +68,7 @@ _OWN: Final = (
 )
 """Files of a data folder that a restored folder does not take over from the old one."""
 _RENAME_EXCHANGE: Final = 2
+_RENAME_SWAP: Final = 2  # of macOS
 _AT_FDCWD: Final = -100
 
 
@@ -178,7 +191,7 @@ def _write_tar(folder: Path, manifest: Manifest, target: Path) -> None:
             for each in manifest.files:
                 tar.add(folder / each.name, each.name, filter=_plain)
         file.flush()
-        os.fsync(file.fileno())
+        sync_file(file.fileno())
     with _scratch(folder / "again") as again:
         unpack(partial, again)  # what is on the disk is what was meant
     try:
@@ -254,7 +267,7 @@ def _unpack_file(tar: tarfile.TarFile, wanted: BackupFile, folder: Path) -> None
             file.write(chunk)
             left -= len(chunk)
         file.flush()
-        os.fsync(file.fileno())
+        sync_file(file.fileno())
 
 
 def restore_backup(source: Path, home: Path) -> tuple[Path | None, Manifest]:
@@ -277,7 +290,7 @@ def restore_backup(source: Path, home: Path) -> tuple[Path | None, Manifest]:
         if not home.exists():
             staged.rename(home)
             return None, manifest
-        with locked_home(home):
+        with locked_home(home, *BOTH):
             aside = _aside(home)
             _exchange(staged, home, aside)
             _take_over(aside, home)
@@ -296,15 +309,21 @@ def _aside(home: Path) -> Path:
 
 def _exchange(staged: Path, home: Path, aside: Path) -> None:
     """Put `staged` in the place of `home`, and `home` aside: in one step if the system can."""
+    if _swapped(os.fsencode(staged), os.fsencode(home)):
+        staged.rename(aside)
+        return
+    home.rename(aside)  # between the two, a hub would find no folder and begin an empty one
+    staged.rename(home)
+
+
+def _swapped(one: bytes, other: bytes) -> bool:
+    """Exchange two folders; False if this system or this file system cannot."""
     libc = ctypes.CDLL(None, use_errno=True)
     swap = getattr(libc, "renameat2", None)
     if swap is not None:
-        names = (os.fsencode(staged), os.fsencode(home))
-        if swap(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0:
-            staged.rename(aside)
-            return
-    home.rename(aside)  # between the two, a hub would find no folder and begin an empty one
-    staged.rename(home)
+        return bool(swap(_AT_FDCWD, one, _AT_FDCWD, other, _RENAME_EXCHANGE) == 0)
+    swap = getattr(libc, "renamex_np", None)  # macOS
+    return swap is not None and bool(swap(one, other, _RENAME_SWAP) == 0)
 
 
 def _take_over(aside: Path, home: Path) -> None:
@@ -319,6 +338,6 @@ def _take_over(aside: Path, home: Path) -> None:
 def _sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        sync_file(descriptor)
     finally:
         os.close(descriptor)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from quarterdeck.machine.private_files import locked_home
-from quarterdeck.storage.checking import HUB, LOG, RUNNER
+from quarterdeck.machine.home_locks import BOTH, locked_home
+from quarterdeck.storage.check import HUB, LOG, RUNNER
 from quarterdeck.storage.contract import CompactedFile
 from quarterdeck.storage.database import vacuum_file
 from quarterdeck.storage.sqlite import SqliteStorage
@@ -19,7 +19,7 @@ async def compact_folder(home: Path) -> list[CompactedFile]:
         StorageFailed: if there is no room for a copy of the log.
     """
     files: list[CompactedFile] = []
-    with locked_home(home):
+    with locked_home(home, *BOTH):
         if (home / LOG).exists():
             storage = SqliteStorage(home / LOG)
             await storage.open()

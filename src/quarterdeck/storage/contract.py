@@ -43,6 +43,8 @@ class SessionMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """The session whose sub-agent this is."""
     forked_from: dict[str, Any] | None = None
     """`sessionId` and `seq` of the session that this one continues."""
+    stopped: str | None = None
+    """Why its log gets no more events, ever; None if it may."""
     last_seq: int = 0
     """The seq of the last stored event. Set by storages on reading, ignored on writing."""
 
@@ -153,6 +155,8 @@ class Storage(Protocol):
 
         Raises:
             LogGap: if an event is not the next one of its session.
+            LogFenced, LogDamaged: if the records of some sessions are not accepted, and never will
+                be. The rest of the batch can be appended without them.
             StorageFailed: if it could not be stored. Batches that were appended before this
                 failure was known fail with it, so appending all again, in order, is correct.
         """
@@ -196,7 +200,7 @@ class ImmediateStorage(Protocol):
         Returns False as long as a batch that was appended before is not stored.
 
         Raises:
-            LogGap, StorageFailed: as `append`.
+            LogGap, LogFenced, LogDamaged, StorageFailed: as `append`.
         """
         ...
 

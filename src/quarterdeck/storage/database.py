@@ -32,8 +32,8 @@ from anyio import to_thread
 from quarterdeck.errors import REPAIR, DatabaseFailed, StartRefused
 from quarterdeck.machine.private_files import open_private
 from quarterdeck.storage import row_sums
-from quarterdeck.storage.checksums import name_checksum
 from quarterdeck.storage.contract import CompactedFile
+from quarterdeck.storage.integrity import name_checksum
 from quarterdeck.storage.mark import LogMark, Slot
 from quarterdeck.storage.sqlite_schema import (
     DAMAGED,
@@ -46,8 +46,8 @@ from quarterdeck.storage.sqlite_schema import (
 APPLICATION_ID: Final = 0x51646862  # "Qdhb"
 
 _SALVAGE: Final = (
-    f"save what is intact with `{REPAIR}`, restore a backup with `quarterdeck restore`, or move it"
-    " away: sessions are kept elsewhere, but devices must be paired again and prompts that were"
+    f"recover the intact data with `{REPAIR}`, restore a backup with `quarterdeck restore`, or move"
+    " it away: sessions are kept elsewhere, but devices must be paired again and prompts that were"
     " waiting are lost"
 )
 _CHANGES_SLOT: Final = 0
@@ -390,7 +390,7 @@ def _step(path: Path, writer: sqlite3.Connection, part: Tables, number: int) -> 
             _seal(writer)
     except sqlite3.Error as error:
         reason = f"{path} cannot be brought to format {part.name} {number} ({error})"
-        remedy = "it was left as it is; make room or report this, and try again"
+        remedy = "it was not changed; free up disk space or report this, and try again"
         raise StartRefused(reason, remedy) from error
 
 
@@ -414,7 +414,7 @@ def _failure(path: Path, error: sqlite3.Error | UnicodeDecodeError) -> DatabaseF
     code = getattr(error, "sqlite_errorcode", 0)
     reason = f"{error} ({getattr(error, 'sqlite_errorname', 'no code')})"
     if code == sqlite3.SQLITE_FULL:
-        remedy = "make room on its disk; storing then resumes by itself"
+        remedy = "free up space on its disk; storing then resumes by itself"
         return DatabaseFailed(path, reason, remedy)
     if code & 0xFF in DAMAGED:
         return DatabaseFailed(path, reason, f"stop the hub and {_SALVAGE}")

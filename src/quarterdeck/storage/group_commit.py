@@ -69,7 +69,7 @@ from anyio.lowlevel import current_token
 
 from quarterdeck.errors import LogGap, StorageFailed
 from quarterdeck.storage.contract import Batch, SessionMeta, Stored
-from quarterdeck.storage.damage import Damage, LogEpoch
+from quarterdeck.storage.integrity import Damage, LogEpoch
 
 logger = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from msgspec import UNSET
 
 from quarterdeck.errors import JsonInvalid, LogDamaged, LogGap, StorageFailed, StorageRefused
 from quarterdeck.jsontext import decode_json
-from quarterdeck.storage.checksums import new_epoch
+from quarterdeck.machine.disk_sync import sync_data
 from quarterdeck.storage.contract import (
     MOST_PAGE_BYTES,
     Batch,
@@ -34,8 +34,8 @@ from quarterdeck.storage.contract import (
     encode_meta,
     listed_meta,
 )
-from quarterdeck.storage.damage import Damage, LogEpoch
 from quarterdeck.storage.group_commit import ThreadedStorage
+from quarterdeck.storage.integrity import Damage, LogEpoch, new_epoch
 from quarterdeck.storage.jsonl_index import EventLine, Index, Line, read_line
 from quarterdeck.storage.lock import PRIVATE, release_lock, take_lock, unwritable
 from quarterdeck.storage.mark import LogMark, MarkReading
@@ -364,13 +364,15 @@ class _JsonlLog:
 
 def flush_to_disk(file: int) -> None:
     """Sync the written data to the disk."""
-    getattr(os, "fdatasync", os.fsync)(file)  # macOS has only fsync
+    sync_data(file)
 
 
 def _explain(path: Path, error: OSError) -> StorageFailed:
     reason = error.strerror or str(error)
     if error.errno in _DISK_FULL:
-        return StorageFailed(path, reason, "make room on its disk; storing then resumes by itself")
+        return StorageFailed(
+            path, reason, "free up space on its disk; storing then resumes by itself"
+        )
     return StorageFailed(path, reason, "check the disk, then restart")
 
 

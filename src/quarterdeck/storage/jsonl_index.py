@@ -22,8 +22,8 @@ from msgspec import UNSET, UnsetType
 
 from quarterdeck.errors import JsonInvalid
 from quarterdeck.jsontext import decode_json
-from quarterdeck.storage.checksums import name_checksum
 from quarterdeck.storage.contract import META_KIND, SessionMeta, decode_meta
+from quarterdeck.storage.integrity import name_checksum
 from quarterdeck.storage.mark import Slot
 
 RUN_BYTES: Final = 128 << 10

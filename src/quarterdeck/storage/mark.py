@@ -4,7 +4,7 @@ A log cannot know by itself that its end is missing. SQLite ignores everything a
 damaged frame of a WAL, and a copied-back file is as sound as it was. The mark says how far each
 session was stored, in another file:
 
-    header   512 bytes   checksum, then JSON: epoch, boot, file, number, clean, at
+    header   512 bytes   checksum, then JSON: epoch, boot, file, number, clean, at, before
     slots     28 bytes   of session 1, 2, …: last seq, chain, when, and two checksums
 
 The slots of a commit are written after it, without a sync. After `kill -9` the kernel has them.
@@ -49,6 +49,9 @@ from zlib import crc32
 
 import msgspec
 
+from quarterdeck.machine.disk_sync import sync_file
+from quarterdeck.machine.macos_processes import boot_session
+from quarterdeck.storage.integrity import LogEpoch
 from quarterdeck.storage.lock import PRIVATE
 
 logger = logging.getLogger(__name__)
@@ -67,6 +70,9 @@ _NEAR_BYTES: Final = 4_096
 """Slots of a commit that are as close are written at once: copying a page costs as a call does."""
 
 
+_POWER_CUT: Final = "the system was restarted without closing it"
+
+
 class Slot(NamedTuple):
     """How far one session was stored."""
 
@@ -83,6 +89,8 @@ class _Header(msgspec.Struct, frozen=True, kw_only=True):
     file: str
     clean: bool
     at: int
+    before: LogEpoch | None = None
+    """The epoch before a power cut, until it is known what was lost; see `sqlite`."""
 
 
 _decode: Final = msgspec.json.Decoder(_Header).decode
@@ -98,6 +106,9 @@ class MarkReading:
     doubt: str = ""
     """Why the log may have gone back, as a clause; empty if it has not."""
     is_power_cut: bool = False
+    """The log was not closed before the system started, and nothing else is in doubt."""
+    before: LogEpoch | None = None
+    """The epoch before an earlier power cut whose losses are not known yet."""
     slots: Mapping[int, Slot] = field(default_factory=dict)
     """By the number of the session in its log."""
 
@@ -133,18 +144,25 @@ class LogMark:
         elif changed_at - max(newest, header.at) > COPY_NS:
             doubt = "it was copied"
         elif is_power_cut:
-            doubt = "the system was restarted without closing it"
+            doubt = _POWER_CUT
         else:
             doubt = ""
         return MarkReading(
             epoch=header.epoch,
             number=header.number,
             doubt=doubt,
-            is_power_cut=is_power_cut,
+            is_power_cut=doubt == _POWER_CUT,
+            before=header.before,
             slots=slots,
         )
 
-    def begin(self, epoch: str, number: int, slots: Iterable[tuple[int, Slot]]) -> None:
+    def begin(
+        self,
+        epoch: str,
+        number: int,
+        slots: Iterable[tuple[int, Slot]],
+        before: LogEpoch | None = None,
+    ) -> None:
         """Write the mark of this process: all of it, or nothing."""
         new = self.path.with_name(f"{self.path.name}.new")
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -155,7 +173,7 @@ class LogMark:
                 self._pack(slots, time.time_ns())
                 _write(file, self._slots, _HEADER_BYTES)
                 self._file = file
-                self._write_header(epoch, number, is_clean=False)
+                self._write_header(epoch, number, is_clean=False, before=before)
                 new.replace(self.path)
             except BaseException:
                 os.close(file)
@@ -192,6 +210,10 @@ class LogMark:
             starts.append(start)
         return starts
 
+    def confirm(self) -> None:
+        """Record that the losses of a power cut are known."""
+        self._rewrite(None, keeps_before=False)
+
     def expect(self, copy: Path) -> None:
         """Accept `copy` as the log too: it is about to replace it."""
         self._rewrite(f"{_identity(self._log)} {_identity(copy)}")
@@ -200,11 +222,15 @@ class LogMark:
         """Accept only the file that is the log now."""
         self._rewrite(_identity(self._log))
 
-    def _rewrite(self, file: str) -> None:
-        if self._file < 0 or self._header is None:
+    def _rewrite(self, file: str | None, *, keeps_before: bool = True) -> None:
+        header = self._header
+        if self._file < 0 or header is None:
             return
+        before = header.before if keeps_before else None
         try:
-            self._write_header(self._header.epoch, self._header.number, is_clean=False, file=file)
+            self._write_header(
+                header.epoch, header.number, is_clean=False, file=file, before=before
+            )
         except OSError as error:
             self._failed(error)
 
@@ -216,9 +242,10 @@ class LogMark:
         try:
             if is_clean:
                 self._file = file
-                self._write_header(self._header.epoch, self._header.number, is_clean=True)
+                header = self._header
+                self._write_header(header.epoch, header.number, is_clean=True, before=header.before)
                 self._file = -1
-                os.fsync(file)
+                sync_file(file)
         except OSError as error:
             self._failed(error)
         finally:
@@ -226,7 +253,13 @@ class LogMark:
             os.close(file)
 
     def _write_header(
-        self, epoch: str, number: int, *, is_clean: bool, file: str | None = None
+        self,
+        epoch: str,
+        number: int,
+        *,
+        is_clean: bool,
+        file: str | None = None,
+        before: LogEpoch | None = None,
     ) -> None:
         header = _Header(
             epoch=epoch,
@@ -235,6 +268,7 @@ class LogMark:
             file=_identity(self._log) if file is None else file,
             clean=is_clean,
             at=time.time_ns(),
+            before=before,
         )
         text = msgspec.json.encode(header).ljust(_HEADER_BYTES - 10)
         os.pwrite(self._file, b"%08x %b\n" % (crc32(text), text), 0)
@@ -304,7 +338,13 @@ def boot_id() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
-        return _boot_time()
+        return _mac_boot() or _boot_time()
+
+
+def _mac_boot() -> str:
+    with contextlib.suppress(OSError):  # another system
+        return boot_session()
+    return ""
 
 
 def _boot_time() -> str:

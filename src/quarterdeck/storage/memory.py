@@ -8,9 +8,8 @@ from itertools import accumulate
 import msgspec
 
 from quarterdeck.errors import StorageFailed
-from quarterdeck.storage.checksums import new_epoch
 from quarterdeck.storage.contract import MOST_PAGE_BYTES, Group, SessionMeta, Stored
-from quarterdeck.storage.damage import Damage, LogEpoch
+from quarterdeck.storage.integrity import Damage, LogEpoch, new_epoch
 
 
 class _Session:

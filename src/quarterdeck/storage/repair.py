@@ -29,9 +29,10 @@ from typing import Any, Final
 import msgspec
 
 from quarterdeck.errors import JsonInvalid, StorageRefused
-from quarterdeck.machine.private_files import locked_home
+from quarterdeck.machine.disk_sync import sync_file
+from quarterdeck.machine.home_locks import BOTH, locked_home
 from quarterdeck.storage import row_sums
-from quarterdeck.storage.checking import (
+from quarterdeck.storage.check import (
     FILES,
     LOG,
     FileReport,
@@ -40,9 +41,8 @@ from quarterdeck.storage.checking import (
     scan_session,
     unsealed_rows,
 )
-from quarterdeck.storage.checksums import run_checksum
 from quarterdeck.storage.contract import SessionMeta, decode_meta, encode_meta
-from quarterdeck.storage.damage import Damage
+from quarterdeck.storage.integrity import Damage, run_checksum
 from quarterdeck.storage.lock import PRIVATE
 from quarterdeck.storage.sqlite_rows import RECORDS, Record, read_record, sealed_record
 from quarterdeck.storage.sqlite_schema import (
@@ -74,7 +74,7 @@ def repair_folder(home: Path) -> Repair:
     Raises:
         StartRefused: if a hub uses the folder.
     """
-    with locked_home(home):
+    with locked_home(home, *BOTH):
         reports = check_folder(home)
         waiting = [name for name in FILES if _repaired(home / name).exists()]
         damaged = [each for each in reports if each.status == "damaged"]
@@ -116,7 +116,7 @@ def _copy(source: Path, target: Path) -> None:
     target.chmod(PRIVATE)
     descriptor = os.open(target, os.O_RDWR | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        sync_file(descriptor)
     finally:
         os.close(descriptor)
 
@@ -340,6 +340,6 @@ def _copy_sequence(old: sqlite3.Connection, writer: sqlite3.Connection) -> None:
 def _sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        sync_file(descriptor)
     finally:
         os.close(descriptor)

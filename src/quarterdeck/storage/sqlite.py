@@ -1,4 +1,4 @@
-"""The log in one SQLite file: the default of the hub.
+"""The log in one SQLite file: the default of a runner.
 
 An event is stored when its commit has returned. With `synchronous="normal"` it survives `kill -9`
 of this process and the file is never damaged, but a power cut can undo the last commits. With
@@ -9,6 +9,10 @@ stored (`mark`). Opening the log compares the records of all sessions with the m
 checked when they are read. Damage costs its session: reading it raises `LogDamaged`, and all other
 sessions work. Events that are missing at the end of a session are recorded as lost (`losses`), the
 log gets a new epoch, and the session continues.
+
+After a power cut, with "normal" and `awaits_heads`, the losses are not recorded yet: a copy of the
+log may have what is missing. Until `confirm`, `unconfirmed_epoch` is the epoch before the power
+cut, also for the next process. The new epoch protects the numbers either way.
 """
 
 from __future__ import annotations
@@ -17,24 +21,24 @@ import logging
 import os
 import sqlite3
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
 from quarterdeck.errors import REPAIR, LogDamaged, LogGap, StorageFailed
-from quarterdeck.storage.checksums import (
+from quarterdeck.storage.contract import Batch, Group, SessionMeta, encode_meta, listed_meta
+from quarterdeck.storage.group_commit import ThreadedStorage
+from quarterdeck.storage.integrity import (
+    Damage,
+    LogEpoch,
     meta_checksum,
     name_checksum,
     new_epoch,
     run_checksum,
 )
-from quarterdeck.storage.contract import Batch, Group, SessionMeta, encode_meta, listed_meta
-from quarterdeck.storage.damage import Damage, LogEpoch
-from quarterdeck.storage.group_commit import ThreadedStorage
 from quarterdeck.storage.lock import PRIVATE, release_lock, take_lock, unwritable
-from quarterdeck.storage.mark import LogMark, MarkReading
+from quarterdeck.storage.mark import LogMark, MarkReading, Slot
 from quarterdeck.storage.sqlite_compaction import (
     catch_up,
     compact_path,
@@ -42,6 +46,12 @@ from quarterdeck.storage.sqlite_compaction import (
     put_in_place,
     remove_copy,
     write_copy,
+)
+from quarterdeck.storage.sqlite_losses import (
+    longer_slots,
+    lost_events,
+    recorded_losses,
+    store_epoch,
 )
 from quarterdeck.storage.sqlite_rows import (
     PAGE,
@@ -52,7 +62,6 @@ from quarterdeck.storage.sqlite_rows import (
     intact_head,
     last_stored,
     listed_record,
-    missing,
     next_number,
     read_record,
     rows_of,
@@ -111,15 +120,40 @@ _SEALED: Final = range(0)
 class SqliteStorage(ThreadedStorage):
     """A durable log at `path`; `synchronous="full"` also survives a power cut."""
 
-    def __init__(self, path: str | Path, *, synchronous: Synchronous = "normal") -> None:
-        super().__init__(_SqliteLog(Path(path).absolute(), synchronous))
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        synchronous: Synchronous = "normal",
+        awaits_heads: bool = False,
+    ) -> None:
+        """With `awaits_heads` its owner looks for copies after a power cut and calls `confirm`."""
+        self._sqlite = _SqliteLog(Path(path).absolute(), synchronous, awaits_heads=awaits_heads)
+        super().__init__(self._sqlite)
+
+    @property
+    def unconfirmed_epoch(self) -> LogEpoch | None:
+        """The epoch before a power cut that may have lost events; None if there was none."""
+        return self._sqlite.unconfirmed_epoch
+
+    async def confirm(self) -> None:
+        """Record what is still missing as lost: no copy has it.
+
+        Raises:
+            StorageFailed: if that cannot be stored; the next process awaits copies again.
+        """
+        await self._open_writer().run(self._sqlite.confirm)
 
 
 class _SqliteLog:
-    def __init__(self, path: Path, synchronous: Synchronous) -> None:
+    def __init__(self, path: Path, synchronous: Synchronous, *, awaits_heads: bool) -> None:
         self.path = path
         self.epoch = LogEpoch("")
+        self.unconfirmed_epoch: LogEpoch | None = None
         self._synchronous = synchronous
+        self._awaits_heads = awaits_heads and synchronous == "normal"
+        self._reading = MarkReading()
+        """What the mark said when the log was opened, until it is confirmed."""
         self._lock = -1
         self._mark = LogMark(path)
         self._writer: sqlite3.Connection
@@ -376,63 +410,47 @@ class _SqliteLog:
         self._unsealed, self._can_seal = range(unsealed_from, unsealed_to + 1), True
         is_new = number == 0
         is_empty = is_new and not self._heads and not self._was_absent
-        lost = self._lost(reading, is_empty=is_empty, epoch=epoch)
+        lost = lost_events(self._heads, reading) if is_empty or reading.epoch == epoch else []
+        before = self._before(reading) if reading.epoch == epoch else None
         if is_new or lost or reading.doubt or reading.epoch != epoch:
             epoch, number = new_epoch(), max(number, reading.number) + 1
-            self._store_epoch(epoch, number, lost)
+            store_epoch(self._writer, epoch, number, () if before else lost)
             if number > 1:
                 why = reading.doubt or ("events are missing" if lost else "it was replaced")
                 extra = {"reason": why, "epoch": epoch}
                 logger.info("the log may have gone back; its readers start over", extra=extra)
         self.epoch = LogEpoch(epoch, is_first=number == 1)
-        self._mark.begin(epoch, number, ((head.id, head.slot) for head in self._heads.values()))
-        for damage in self._recorded_losses():
+        self._reading = reading if before else MarkReading()
+        self.unconfirmed_epoch = before
+        slots = {head.id: head.slot for head in self._heads.values()}
+        slots |= longer_slots(self._heads, self._reading)  # the next process misses them, too
+        self._mark.begin(epoch, number, slots.items(), before)
+        for damage in recorded_losses(self._writer):
             self._damaged(damage)
 
-    def _lost(self, reading: MarkReading, *, is_empty: bool, epoch: str) -> list[Damage]:
-        """Return what the mark has and the log does not."""
-        if reading.epoch != epoch and not is_empty:
-            return []  # a mark of another log
-        slots = dict(reading.slots)
-        lost: list[Damage] = []
-        for session_id, head in self._heads.items():
-            slot = slots.pop(head.id, None)
-            # With another name its record is damaged, which was found already.
-            if slot is not None and head.last_seq < slot.last_seq and head.name == slot.name:
-                lost.append(missing(session_id, head.last_seq + 1, slot.last_seq))
-        lost += [missing(None, 1, slot.last_seq) for slot in slots.values() if slot.last_seq > 0]
-        return lost
+    def _before(self, reading: MarkReading) -> LogEpoch | None:
+        """Return the epoch whose copies may have more events than the log; None if none can."""
+        if not self._awaits_heads or (reading.doubt and not reading.is_power_cut):
+            return None
+        if reading.before is not None or not reading.is_power_cut:
+            return reading.before
+        return LogEpoch(reading.epoch, is_first=reading.number == 1)
 
-    def _store_epoch(self, epoch: str, number: int, lost: Sequence[Damage]) -> None:
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        with Transaction(self._writer):
-            self._writer.execute(
-                "INSERT INTO log VALUES (1, ?, ?, 1, 0)"
-                " ON CONFLICT (id) DO UPDATE SET epoch = excluded.epoch, number = excluded.number",
-                (epoch, number),
-            )
-            self._writer.executemany(
-                "INSERT INTO losses (session_id, first_seq, last_seq, found_at)"
-                " VALUES (?, ?, ?, ?)",
-                [
-                    (
-                        None if each.session_id is None else column_of(each.session_id),
-                        each.first_seq,
-                        each.last_seq,
-                        now,
-                    )
-                    for each in lost
-                ],
-            )
-
-    def _recorded_losses(self) -> list[Damage]:
-        rows = self._writer.execute(
-            "SELECT session_id, first_seq, last_seq, found_at FROM losses ORDER BY id"
-        ).fetchall()
-        return [
-            missing(None if column is None else session_of(column), first, last, f", found {at}")
-            for column, first, last, at in rows
-        ]
+    def confirm(self) -> None:
+        """Record what is still missing as lost."""
+        if self.unconfirmed_epoch is None:
+            return
+        with self._failures:
+            lost = lost_events(self._heads, self._reading)
+            number = self._writer.execute("SELECT number FROM log").fetchone()[0]
+            store_epoch(self._writer, self.epoch.id, number, lost)
+        stored = {head.id: head.slot for head in self._heads.values()}
+        longer = longer_slots(self._heads, self._reading)
+        self._mark.note([(id_, stored.get(id_, Slot(0, 0))) for id_ in longer])
+        self._mark.confirm()
+        self.unconfirmed_epoch, self._reading = None, MarkReading()
+        for damage in recorded_losses(self._writer):
+            self._damaged(damage)
 
     def _store(self, group: Group) -> None:
         heads: dict[str, Head] = {}
@@ -536,7 +554,7 @@ class _SqliteLog:
             remedy = "check the disk; the log is as it was"
             raise StorageFailed(self.path, error.strerror or str(error), remedy) from error
         if isinstance(error, UnicodeDecodeError):
-            remedy = f"stop the hub and save what is intact: {REPAIR}"
+            remedy = f"stop the hub and recover the intact data: {REPAIR}"
             raise StorageFailed(self.path, "it is damaged", remedy, is_final=True) from error
         if isinstance(error, sqlite3.Error):
             failure = _explain(self.path, error)
@@ -568,9 +586,11 @@ def _explain(path: Path, error: sqlite3.Error) -> StorageFailed:
     code = getattr(error, "sqlite_errorcode", 0)
     reason = f"{error} ({getattr(error, 'sqlite_errorname', 'no code')})"
     if code in _DISK_FULL:
-        return StorageFailed(path, reason, "make room on its disk; storing then resumes by itself")
+        return StorageFailed(
+            path, reason, "free up space on its disk; storing then resumes by itself"
+        )
     if code & 0xFF in DAMAGED:
-        remedy = f"stop the hub and save what is intact: {REPAIR}"
+        remedy = f"stop the hub and recover the intact data: {REPAIR}"
         return StorageFailed(path, reason, remedy, is_final=True)
     if code in _NOT_SYNCED:
         return StorageFailed(path, reason, "check the disk, then restart", is_final=True)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from quarterdeck.machine.disk_sync import sync_file
 from quarterdeck.storage.sqlite_schema import Transaction, connect_reader
 
 END: Final = ".compact"
@@ -76,7 +77,7 @@ def is_equal(path: Path) -> bool:
         return False
     descriptor = os.open(compact_path(path), os.O_RDWR | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        sync_file(descriptor)
     finally:
         os.close(descriptor)
     return True
@@ -87,7 +88,7 @@ def put_in_place(path: Path) -> None:
     compact_path(path).replace(path)
     descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        sync_file(descriptor)
     finally:
         os.close(descriptor)
 

@@ -13,14 +13,14 @@ from types import NoneType
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
-from quarterdeck.storage.checksums import (
+from quarterdeck.storage.contract import MOST_PAGE_BYTES, Run, SessionMeta, listed_meta
+from quarterdeck.storage.integrity import (
+    Damage,
     meta_checksum,
     name_checksum,
     record_checksum,
     run_checksum,
 )
-from quarterdeck.storage.contract import MOST_PAGE_BYTES, Run, SessionMeta, listed_meta
-from quarterdeck.storage.damage import Damage
 from quarterdeck.storage.mark import MOST_SLOTS, Slot
 from quarterdeck.storage.sqlite_schema import column_of, session_of
 

@@ -28,7 +28,7 @@ from typing import Final, Literal, TypeAlias
 from urllib.parse import quote
 
 from quarterdeck.errors import REPAIR, StorageRefused
-from quarterdeck.storage.checksums import meta_checksum, name_checksum, record_checksum
+from quarterdeck.storage.integrity import meta_checksum, name_checksum, record_checksum
 
 Synchronous: TypeAlias = Literal["normal", "full"]
 Migration: TypeAlias = Callable[[sqlite3.Connection], None]
@@ -44,7 +44,7 @@ _FACTS: Final = {"log", "losses"}
 _WAL_KEPT_BYTES: Final = 64 << 20
 _BUSY_MS: Final = 5_000
 _SALVAGE: Final = (
-    f"save what is intact with `{REPAIR}`, restore a backup with `quarterdeck restore`,"
+    f"recover the intact data with `{REPAIR}`, restore a backup with `quarterdeck restore`,"
     " or move it away to begin an empty log"
 )
 
@@ -214,7 +214,7 @@ def migrate(
                 connection.execute(f"PRAGMA user_version={number}")
         except sqlite3.Error as error:
             reason = f"it cannot be brought to format {number} ({error})"
-            remedy = "it was left as it is; make room or report this, and try again"
+            remedy = "it was not changed; free up disk space or report this, and try again"
             raise StorageRefused(path, reason, remedy) from error
 
 

@@ -147,7 +147,7 @@ class Player:
             case {"method": str(method)}:
                 self._on_notification(method, _params(message))
             case {"id": int(answered)} if "result" in message or "error" in message:
-                self._on_answer(answered, message)
+                self._on_response(answered, message)
             case {"id": _} if "result" in message or "error" in message:
                 pass  # a response to no request of ours
             case _:
@@ -188,7 +188,7 @@ class Player:
             if method == "$/cancel_request" and activity.request_id == params.get("requestId"):
                 activity.cancel = failure(REQUEST_CANCELLED, "Request cancelled")
 
-    def _on_answer(self, answered: int, message: Json) -> None:
+    def _on_response(self, answered: int, message: Json) -> None:
         activity = self._requests.pop(answered, None)
         if activity is not None and activity.response_to == answered:
             self._resume(activity, message)

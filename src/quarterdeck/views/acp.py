@@ -53,8 +53,9 @@ from quarterdeck.protocol import (
     to_json,
     truncate_utf8_tail,
 )
-from quarterdeck.protocol.config_options import mode_ids, modes_of
+from quarterdeck.protocol.config_options import mode_ids, models_of, modes_of
 from quarterdeck.protocol.diffs import is_patch, shown_content
+from quarterdeck.protocol.shown_events import terminal_payloads, with_terminals
 from quarterdeck.protocol.tool_calls import FINAL_STATUSES
 
 _NEWER_STATUSES: Final = {"cancelled": "failed", "paused": "in_progress"}
@@ -243,6 +244,9 @@ def session_settings(state: SessionState) -> dict[str, Any]:
         modes = modes_of(plain["configOptions"])
     if modes:
         settings["modes"] = modes
+    models = models_of(plain["configOptions"])
+    if models is not None:
+        settings["models"] = models
     return settings
 
 
@@ -306,6 +310,8 @@ class AcpTerminals:
         """The content of open calls as the agent sent it, the newest `_OPEN_CALLS`."""
         self._sent: dict[str, int] = {}
         """How many elements were sent, of calls whose content was appended to."""
+        self._beside: set[str] = set()
+        """Open calls with output in their `_meta`."""
 
     def learn(self, state: SessionState) -> None:
         """Start from the terminals and tool calls of a state."""
@@ -321,7 +327,7 @@ class AcpTerminals:
         """Return a tool call, or an update of one, with text in place of terminals."""
         call_id = update.get("toolCallId")
         if isinstance(call_id, str):
-            update = self._with_appended(call_id, update)
+            update = self._with_appended(call_id, self._with_outputs(call_id, update))
         content = update.get("content")
         if isinstance(content, list) and isinstance(call_id, str) and any(map(is_patch, content)):
             content = list(shown_content(content))
@@ -333,6 +339,31 @@ class AcpTerminals:
             if terminal_id is not None and isinstance(call_id, str):
                 self._terminal(terminal_id).calls[call_id] = content
         return {**update, "content": self._replaced(content)}
+
+    def _with_outputs(self, call_id: str, update: dict[str, Any]) -> dict[str, Any]:
+        """Return an update with the output that it has in its `_meta` (see `shown_events`).
+
+        The content is sent when the output has grown by a quarter, and at the end of the call.
+        """
+        outputs = tuple(terminal_payloads({"_meta": update.get("_meta")}, call_id))
+        sent = update.get("content")
+        known = sent if isinstance(sent, list) else self._content.get(call_id, [])
+        content = with_terminals(known, outputs) or known
+        is_due = False
+        for payload in outputs:
+            terminal = self._terminal(payload["terminalId"])
+            terminal.take(payload)
+            is_due |= terminal.is_due(payload)
+            self._beside.add(call_id)
+        is_final = update.get("status") in FINAL_STATUSES
+        has_more = call_id in self._beside and (is_due or is_final)
+        if is_final:
+            self._beside.discard(call_id)
+        if has_more or (outputs and isinstance(sent, list)):
+            return {**update, "content": content}
+        if outputs:
+            self._content[call_id] = content
+        return update
 
     def _with_appended(self, call_id: str, update: dict[str, Any]) -> dict[str, Any]:
         """Store the content of an open call; give an end the elements that were not sent yet."""

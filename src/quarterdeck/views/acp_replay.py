@@ -7,11 +7,14 @@ update continues with a `ReplayCursor`: of the same `seq` and the next `part` if
 the `_meta` of the update is null, which in ACP 2 removes what was there.
 
 `ReplayUpdates` makes a replay of ACP 2 safe for a client that has some of it: what appends is
-preceded by an update that empties it.
+preceded by an update that empties it. `ReplayRuns` sends what events in a row append to one message
+or terminal as one update, with the number of the last of them: a client that has it has all, and
+continues after it. So numbers stay exact, although most messages are sent whole.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -62,10 +65,11 @@ def numbered(
             number = (
                 {"seq": seq} if is_last else {"seq": seq, "part": part if index == 0 else part - 1}
             )
-            yield _with_number(update, number), {"quarterdeck": number}
+            yield with_number(update, number), {"quarterdeck": number}
 
 
-def _with_number(update: Update, number: dict[str, int]) -> Update:
+def with_number(update: Update, number: dict[str, int]) -> Update:
+    """Return an update with its number in its own `_meta`."""
     meta = update.get("_meta", {})
     if not isinstance(meta, dict):
         return update
@@ -79,6 +83,14 @@ class ReplayUpdates:
 
     def __init__(self) -> None:
         self._seen: set[tuple[str, str]] = set()
+
+    def is_first(self, update: Update) -> bool:
+        """Note an update; return whether nothing of the same message or terminal was before it."""
+        key = _key(update.get("sessionUpdate", ""), update)
+        if key is None or key in self._seen:
+            return False
+        self._seen.add(key)
+        return True
 
     def prepared(self, update: Update, *, is_history: bool) -> list[Update]:
         """Return an update with what a replay needs in front of it; notices are not history."""
@@ -119,3 +131,76 @@ def _key(name: str, update: Update) -> tuple[str, str] | None:
     if name.startswith("terminal"):
         return "terminal", str(update.get("terminalId"))
     return None
+
+
+_JOINED: Final = {"sessionUpdate", "messageId", "content"}
+_OUTPUT: Final = {"sessionUpdate", "terminalId", "data"}
+_RUN_CHARACTERS: Final = 256 * 1024
+
+
+class ReplayRuns:
+    """What events in a row append to one message or terminal."""
+
+    def __init__(self) -> None:
+        self._first: Update | None = None
+        self._is_whole = False
+        self._texts: list[str] = []
+        self._data: list[bytes] = []
+        self._size = 0
+        self.seq = 0
+        """The number of the last event of the run."""
+
+    @property
+    def is_open(self) -> bool:
+        return self._first is not None
+
+    def continues(self, update: Update) -> bool:
+        """Return whether an update continues the run."""
+        first = self._first
+        if first is None or self._size > _RUN_CHARACTERS:
+            return False
+        names = ("sessionUpdate", "messageId", "terminalId")
+        return all(update.get(name) == first.get(name) for name in names)
+
+    def add(self, update: Update, seq: int, *, is_first: bool) -> None:
+        """Begin or continue a run; `is_first` if nothing of the message or terminal was before."""
+        if self._first is None:
+            self._first, self._is_whole = update, is_first
+        self.seq = seq
+        if "data" in update:
+            self._data.append(base64.b64decode(update["data"]))
+            self._size += len(update["data"])
+        else:
+            self._texts.append(update["content"]["text"])
+            self._size += len(update["content"]["text"])
+
+    def end(self) -> Update:
+        """Return the run as one update: whole if it begins the message or the terminal's output."""
+        assert self._first is not None, "a run was begun"
+        first, is_whole = self._first, self._is_whole
+        texts, data = self._texts, self._data
+        self._first, self._texts, self._data, self._size = None, [], [], 0
+        if "data" in first:
+            joined = base64.b64encode(b"".join(data)).decode()
+            if not is_whole:
+                return {**first, "data": joined}
+            named = {"sessionUpdate": "terminal_update", "terminalId": first["terminalId"]}
+            return {**named, "output": {"data": joined}}
+        block = {"type": "text", "text": "".join(texts)}
+        if not is_whole:
+            return {**first, "content": block}
+        name = first["sessionUpdate"].removesuffix("_chunk")
+        return {"sessionUpdate": name, "messageId": first["messageId"], "content": [block]}
+
+
+def can_join(updates: Sequence[Update]) -> bool:
+    """Return whether the updates of an event are one that appends plain text or output."""
+    if len(updates) != 1:
+        return False
+    (update,) = updates
+    name = update.get("sessionUpdate")
+    if name == "terminal_output_chunk":
+        return update.keys() == _OUTPUT
+    content = update.get("content")
+    is_text = isinstance(content, dict) and content.keys() == {"type", "text"}
+    return name in _CHUNKS and update.keys() == _JOINED and is_text

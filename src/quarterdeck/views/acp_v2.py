@@ -52,12 +52,16 @@ from quarterdeck.protocol import (
 )
 from quarterdeck.protocol.acp2_fields import ACP2
 from quarterdeck.protocol.acp2_options import options_to_acp2
+from quarterdeck.protocol.acp2_words import (
+    ONLY_PLAN,
+    command_to_acp2,
+    content_to_acp2,
+    modes_as_option,
+)
 from quarterdeck.protocol.config_options import mode_ids
-from quarterdeck.views.patches import patched_diff
+from quarterdeck.protocol.shown_events import terminal_payloads, with_terminals
+from quarterdeck.protocol.tool_calls import is_final_status, tool_call_key
 
-PLAN: Final = "plan"
-"""The id of the only plan of an agent with ACP 1."""
-MODE: Final = "mode"
 _WORKING: Final = ("running", "requires_action")
 _NAMES: Final = {"user": "user_message", "agent": "agent_message", "thought": "agent_thought"}
 
@@ -98,6 +102,8 @@ class AcpV2Updates:
         self._modes: Sequence[Any] = ()
         self._mode: Any = None
         self._has_options = False
+        self._terminals: dict[str, list[Any]] = {}
+        """The terminals in the content of open calls."""
 
     @property
     def state(self) -> Update:
@@ -120,6 +126,7 @@ class AcpV2Updates:
                 yield _message(known)
             case ToolCallEvent() | ToolCallUpdateEvent() | ToolCallContentChunkEvent():
                 yield _call(known)
+                yield from self._outputs(known)
             case TerminalOutputEvent() | TerminalUpdateEvent():
                 yield from _terminal(known)
             case SessionEvent():
@@ -128,6 +135,30 @@ class AcpV2Updates:
                 pass
             case _:
                 assert_never(known)
+
+    def _outputs(self, event: _CallEvent) -> Iterator[Update]:
+        """Yield the output that a call has in its `_meta`, as a terminal (see `shown_events`)."""
+        payload: Any = event.payload
+        call_id, content = tool_call_key(payload), payload.get("content")
+        if isinstance(event, ToolCallContentChunkEvent):
+            return
+        known = self._terminals.pop(call_id, [])
+        if isinstance(content, list):
+            known = [each for each in content if _is_terminal(each)]
+        outputs = tuple(terminal_payloads(event.extensions, call_id))
+        shown = with_terminals(known, outputs) or known
+        for added in shown[len(known) :]:
+            update = {"toolCallId": call_id, "content": added}
+            yield {"sessionUpdate": "tool_call_content_chunk", **update}
+        for each in outputs:
+            output: Any = each
+            yield from _terminal(
+                TerminalOutputEvent(
+                    session_id=event.session_id, seq=event.seq, ts=event.ts, payload=output
+                )
+            )
+        if shown and not is_final_status(payload.get("status")):
+            self._terminals[call_id] = shown
 
     def _other(
         self,
@@ -246,7 +277,9 @@ class AcpV2Updates:
         payload: Any = event.payload
         match event:
             case AvailableCommandsUpdateEvent():
-                commands = [_command(each) for each in payload.get("availableCommands") or ()]
+                commands = [
+                    command_to_acp2(each) for each in payload.get("availableCommands") or ()
+                ]
                 update = {"sessionUpdate": "available_commands_update"}
                 yield _with_extensions({**update, "availableCommands": commands}, event)
             case ConfigOptionsUpdateEvent():
@@ -277,7 +310,7 @@ class AcpV2Updates:
         verbatim = _own(event).get("configOptions")
         shown = verbatim if isinstance(verbatim, list) else options_to_acp2(given)
         if not given and self._modes:
-            shown = [mode_option(self._modes, self._mode)]
+            shown = [modes_as_option(self._modes, self._mode)]
         update = {"sessionUpdate": "config_option_update", "configOptions": shown}
         return _with_extensions(update, event)
 
@@ -287,27 +320,10 @@ def session_settings_v2(state: SessionState) -> dict[str, Any]:
     plain = to_json(state)
     options, modes = options_to_acp2(plain["configOptions"]), plain["modes"]
     if not options and mode_ids(modes):
-        options = [mode_option(modes["availableModes"], modes.get("currentModeId"))]
-    commands = [_command(each) for each in plain["availableCommands"]]
+        options = [modes_as_option(modes["availableModes"], modes.get("currentModeId"))]
+    commands = [command_to_acp2(each) for each in plain["availableCommands"]]
     settings = {"configOptions": options, "availableCommands": commands}
     return {name: value for name, value in settings.items() if value}
-
-
-def mode_option(modes: Sequence[Any], current: Any) -> dict[str, Any]:
-    """Return the modes of an agent with ACP 1 as an option of ACP 2."""
-    choices = [
-        {"value": each.get("id"), "name": each.get("name") or each.get("id")}
-        for each in modes
-        if isinstance(each, Mapping)
-    ]
-    return {
-        "configId": MODE,
-        "name": "Mode",
-        "category": MODE,
-        "type": "select",
-        "currentValue": current,
-        "options": choices,
-    }
 
 
 def _message(event: MessageUpdateEvent) -> Update:
@@ -324,13 +340,13 @@ def _message(event: MessageUpdateEvent) -> Update:
 def _call(event: _CallEvent) -> Update:
     payload: Any = event.payload
     if isinstance(event, ToolCallContentChunkEvent):
-        content = _element(payload.get("content"))
+        content = content_to_acp2(payload.get("content"))
         update = {"toolCallId": payload.get("toolCallId"), "content": content}
         return _with_extensions({"sessionUpdate": "tool_call_content_chunk", **update}, event)
     own = _own(event)
     update = {"sessionUpdate": "tool_call_update", **payload}
     if isinstance(payload.get("content"), list):
-        update["content"] = [_element(each) for each in payload["content"]]
+        update["content"] = [content_to_acp2(each) for each in payload["content"]]
     for name in own.get("cleared") or ():
         update[name] = None
     if "capabilities" in own:
@@ -338,36 +354,8 @@ def _call(event: _CallEvent) -> Update:
     return _with_extensions(update, event)
 
 
-def permission_params(call: Mapping[str, Any]) -> dict[str, Any]:
-    """Return title, description and subject of a permission request, by its call of ACP 1.
-
-    What an agent with ACP 2 has sent is in `_meta.acp2` of the call.
-    """
-    meta = call.get("_meta")
-    table = meta if isinstance(meta, Mapping) else {}
-    own = table.get(ACP2)
-    words = own if isinstance(own, Mapping) else {}
-    title = words.get("title") or call.get("title") or call.get("toolCallId")
-    params: dict[str, Any] = {"title": str(title)}
-    params |= {key: words[key] for key in ("description", "_meta") if words.get(key) is not None}
-    subject = words.get("subject")
-    if isinstance(subject, Mapping) and subject.get("type") != "tool_call":
-        return {**params, "subject": dict(subject)}
-    if words and not isinstance(subject, Mapping):
-        return params  # an agent with ACP 2 that named no subject
-    shown = {name: value for name, value in call.items() if name != "_meta" and value is not None}
-    if isinstance(call.get("content"), list):
-        shown["content"] = [_element(each) for each in call["content"]]
-    rest = {key: value for key, value in table.items() if key != ACP2}
-    shown |= {"_meta": rest} if rest else {}
-    return {**params, "subject": {"type": "tool_call", "toolCall": shown}}
-
-
-def _element(part: Any) -> Any:
-    """Return an element of a call's content; a diff of two texts becomes a patch."""
-    if isinstance(part, Mapping) and part.get("type") == "diff" and "changes" not in part:
-        return patched_diff(part)
-    return part
+def _is_terminal(block: Any) -> bool:
+    return isinstance(block, Mapping) and block.get("type") == "terminal"
 
 
 def _terminal(event: TerminalOutputEvent | TerminalUpdateEvent) -> Iterator[Update]:
@@ -406,7 +394,7 @@ def _plan(event: PlanEvent | PlanRemovedEvent | PlanUpdateEvent) -> Iterator[Upd
         case PlanUpdateEvent():
             yield _with_extensions({"sessionUpdate": "plan_update", "plan": dict(payload)}, event)
         case PlanEvent():
-            plan = {"type": "items", "planId": own.get("planId", PLAN), **payload}
+            plan = {"type": "items", "planId": own.get("planId", ONLY_PLAN), **payload}
             plan |= own.get("plan") or {}
             yield _with_extensions({"sessionUpdate": "plan_update", "plan": plan}, event)
         case _:
@@ -433,15 +421,6 @@ def _idle(payload: Mapping[str, Any]) -> Update:
         if payload.get(key) is not None:
             update[key] = payload[key]
     return update
-
-
-def _command(command: Any) -> Any:
-    if not isinstance(command, Mapping):
-        return command
-    shown = {"type": "command", **command}
-    if isinstance(shown.get("input"), Mapping):
-        shown["input"] = {"type": "text", **shown["input"]}
-    return shown
 
 
 def _own(event: Event) -> Mapping[str, Any]:

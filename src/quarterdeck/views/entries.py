@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from quarterdeck.protocol import MessageKind, TerminalOutputState, ToolCallState, to_json
 from quarterdeck.protocol.diffs import shown_content
-from quarterdeck.views.line_diff import LineTally
+from quarterdeck.protocol.line_diff import LineTally
 from quarterdeck.views.notes import Note, note_text
 
 

@@ -13,9 +13,9 @@ from typing import Any, Final, TypeGuard
 
 from quarterdeck.protocol import SessionState, to_json
 from quarterdeck.protocol.diffs import shown_content
+from quarterdeck.protocol.line_diff import unified_lines
 from quarterdeck.views.block_words import block_words, blocks_words
 from quarterdeck.views.entries import NoteEntry, tool_name
-from quarterdeck.views.line_diff import unified_lines
 from quarterdeck.views.text import one_line, plain
 
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>()#+!|~&-])")

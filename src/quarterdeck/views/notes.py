@@ -169,7 +169,7 @@ def note_text(update: Mapping[str, Any], session_id: str = "") -> NoteText:
     words = _WORDS.get(name) if isinstance(name, str) else None
     if words is not None:
         return words(update)
-    return NoteText("info", _text(name) or "Update without a name", "")
+    return NoteText("info", _text(name) or "Unnamed update", "")
 
 
 def _notice(update: Mapping[str, Any]) -> NoteText:
@@ -184,11 +184,11 @@ def _compaction(update: Mapping[str, Any]) -> NoteText:
     summary = _blocks_text(update.get("summary"))
     match status:
         case "in_progress" | None:
-            return NoteText("info", "Compacting the conversation", summary)
+            return NoteText("info", "Compacting the context", summary)
         case "completed":
-            return NoteText("info", "Conversation compacted", summary)
+            return NoteText("info", "Context compacted", summary)
         case "failed":
-            return NoteText("error", "The conversation could not be compacted", error or summary)
+            return NoteText("error", "The context could not be compacted", error or summary)
         case "cancelled":
             return NoteText("info", "Compaction cancelled", error or summary)
         case _:
@@ -201,7 +201,10 @@ def _plan_update(update: Mapping[str, Any]) -> NoteText:
     if isinstance(entries, list):
         tables = [each for each in entries if isinstance(each, Mapping)]
         done = sum(each.get("status") == "completed" for each in tables)
-        lines = (f"{_text(each.get('status'))}: {_text(each.get('content'))}" for each in tables)
+        lines = (
+            f"{_text(each.get('status')).replace('_', ' ')}: {_text(each.get('content'))}"
+            for each in tables
+        )
         return NoteText("info", f"Plan: {done} of {len(tables)} done", "\n".join(lines))
     words = _text(plan.get("content")) or _text(plan.get("uri"))
     return NoteText("info", "Plan", words)
@@ -243,7 +246,7 @@ def _elicitation(update: Mapping[str, Any]) -> NoteText:
     status = _text(update.get("status"))
     states = {"pending": "waiting for an answer", "superseded": "withdrawn"}
     shown = ends.get(action) or states.get(status, status)
-    return NoteText("info", f"Question: {shown}" if shown else "Question", question)
+    return NoteText("info", f"Input request: {shown}" if shown else "Input request", question)
 
 
 def _removed(update: Mapping[str, Any]) -> NoteText:

@@ -307,7 +307,8 @@ class Transcript:
         before, self.state = self.state.connection.status, reduce(self.state, event)
         payload: Any = event.payload
         status, is_resumed = payload.get("status"), payload.get("resumed") is True
-        is_loss = status != before and _is_loss(status)
+        # The log of a session that was started elsewhere begins with it: nothing has stopped here.
+        is_loss = status != before and _is_loss(status) and event.seq > 1
         if is_loss or (is_resumed and before != "creating"):
             self._add(
                 event,

@@ -1,6 +1,6 @@
 """JSON-RPC 2.0 over byte streams: framing, messages, one connection class, transports."""
 
-from quarterdeck.wire.calls import OnAnswer
+from quarterdeck.wire.calls import OnResponse
 from quarterdeck.wire.connection import Connection, open_connection
 from quarterdeck.wire.framing import Framing
 from quarterdeck.wire.messages import (
@@ -24,7 +24,7 @@ from quarterdeck.wire.messages import (
 )
 from quarterdeck.wire.options import ConnectionOptions, Report, ReportKind, log_report
 from quarterdeck.wire.requests import Response
-from quarterdeck.wire.tasks import IndependentTasks, background_tasks, foreign_errors
+from quarterdeck.wire.tasks import IndependentTasks, background_tasks, cancel_when, foreign_errors
 from quarterdeck.wire.transports import (
     ByteTransport,
     FdTransport,
@@ -52,7 +52,7 @@ __all__ = [
     "IndependentTasks",
     "MemoryTransport",
     "Notification",
-    "OnAnswer",
+    "OnResponse",
     "ProcessTransport",
     "Report",
     "ReportKind",
@@ -61,6 +61,7 @@ __all__ = [
     "Result",
     "Vocabulary",
     "background_tasks",
+    "cancel_when",
     "canonical_id",
     "foreign_errors",
     "log_report",

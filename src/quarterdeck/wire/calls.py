@@ -23,25 +23,25 @@ _TOO_LATE = "an answer that came too late"
 _NOT_OURS = "an answer to no request of ours"
 
 
-OnAnswer = Callable[[Result | Failure], None]
+OnResponse = Callable[[Result | Failure], None]
 
 
 class PendingCall:
     """One call and what its caller waits for."""
 
-    __slots__ = ("answer", "arrived", "method", "on_answer")
+    __slots__ = ("answer", "arrived", "method", "on_response")
 
-    def __init__(self, method: str, on_answer: OnAnswer | None = None) -> None:
+    def __init__(self, method: str, on_response: OnResponse | None = None) -> None:
         self.method = method
-        self.on_answer = on_answer
+        self.on_response = on_response
         self.arrived = asyncio.get_running_loop().create_future()
         self.answer: Result | Failure | Exception | None = None
 
-    def settle(self, answer: Result | Failure | Exception) -> None:
+    def complete(self, answer: Result | Failure | Exception) -> None:
         self.answer = answer
-        if self.on_answer is not None and not isinstance(answer, Exception):
+        if self.on_response is not None and not isinstance(answer, Exception):
             try:
-                self.on_answer(answer)
+                self.on_response(answer)
             except Exception as error:  # noqa: BLE001 - the caller's code: the call raises it
                 self.answer = error
         if not self.arrived.done():  # done: the caller was cancelled just now
@@ -60,10 +60,10 @@ class Calls:
     def last_id(self) -> int:
         return self.next_id - 1
 
-    def open(self, method: str, on_answer: OnAnswer | None = None) -> tuple[int, PendingCall]:
+    def open(self, method: str, on_response: OnResponse | None = None) -> tuple[int, PendingCall]:
         call_id = self.next_id
         self.next_id += 1
-        call = self._waiting[call_id] = PendingCall(method, on_answer)
+        call = self._waiting[call_id] = PendingCall(method, on_response)
         return call_id, call
 
     def give_up(self, call_id: int) -> bool:
@@ -79,7 +79,7 @@ class Calls:
     def find(self, answer_id: bytes) -> tuple[PendingCall | None, str | None]:
         """Remove and return the call an answer belongs to, and what was odd about the answer.
 
-        An abandoned call is found if it has an `on_answer`: it releases what the peer has opened
+        An abandoned call is found if it has an `on_response`: it releases what the peer has opened
         for a caller that is gone. Peers in loosely typed languages answer `"1"` or `1.0` to `1`.
         Only one call can be meant, and its caller would wait for ever, so both are accepted.
         """
@@ -89,7 +89,7 @@ class Calls:
         call = self._waiting.pop(call_id, None)
         if call is None:
             call = self._given_up.pop(call_id, None)
-            if call is None or call.on_answer is None:
+            if call is None or call.on_response is None:
                 return None, _NOT_OURS if call is None else _TOO_LATE
         is_exact = answer_id == b"%d" % call_id
         return call, None if is_exact else "the id of an answer is not spelled as ours was"
@@ -98,7 +98,7 @@ class Calls:
         """Fail every pending call with an id above `call_id`."""
         for waiting_id in [each for each in self._waiting if each > call_id]:
             call = self._waiting.pop(waiting_id)
-            call.settle(ConnectionClosed(f"{call.method} was not answered: {reason}"))
+            call.complete(ConnectionClosed(f"{call.method} was not answered: {reason}"))
 
 
 def read_answer(call: PendingCall, read: Callable[[bytes], T]) -> T:

@@ -32,13 +32,13 @@ Fields that change
 `_is_writing`: whether the writer is inside `transport.send`. `_write_now` must not write then; the
     writer takes what was added when its send returns.
 `_flushed`: set when the writer has stopped, after an orderly end, a failure or a cancellation.
-`_ended`: set after the last message was handled and the last call settled, or after `_shut_down`.
+`_ended`: set after the last message was handled and the last call completed, or after `_shut_down`.
 
 Orderings
 ---------
 - A notification handler is a plain function: no later message overtakes it.
-- A response settles its call after every message before it was handled. `on_answer` runs in that
-  step; the caller wakes up later.
+- A response completes its call after every message before it was handled. `on_response` runs in
+  that step; the caller wakes up later.
 - A request handler is *called* in the reader, so a plain function that returns an awaitable acts in
   order, and awaited in a task of its own, so that it does not block the reader.
 - A call is encoded before it is opened: a call that cannot be encoded was never made.
@@ -73,7 +73,7 @@ from msgspec import UNSET
 
 from quarterdeck.errors import AnswerInvalid, CallTimedOut, ConnectionClosed, RpcError
 from quarterdeck.jsontext import decode_json
-from quarterdeck.wire.calls import Calls, OnAnswer, PendingCall, read_answer
+from quarterdeck.wire.calls import Calls, OnResponse, PendingCall, read_answer
 from quarterdeck.wire.framing import (
     Fault,
     FaultKind,
@@ -164,12 +164,12 @@ class Connection:
         *,
         read: Callable[[bytes], T] = decode_json,
         timeout_seconds: float | None = None,
-        on_answer: OnAnswer | None = None,
+        on_response: OnResponse | None = None,
     ) -> T:
         """Send a request and return its result, decoded by `read`.
 
-        `on_answer` is called when the answer arrives, before anything that the peer sent after it
-        is handled. The caller wakes up later, or has been cancelled by then. What `on_answer`
+        `on_response` is called when the answer arrives, before anything that the peer sent after it
+        is handled. The caller wakes up later, or has been cancelled by then. What `on_response`
         raises, this call raises. If the caller is cancelled or the time runs out, the peer gets
         the notification `cancel_method` of the options.
 
@@ -180,9 +180,9 @@ class Connection:
             AnswerInvalid: if `read` cannot decode the result.
         """
         if timeout_seconds is None:
-            return read_answer(await self._answered(method, params, on_answer), read)
+            return read_answer(await self._answered(method, params, on_response), read)
         with anyio.move_on_after(timeout_seconds):
-            return read_answer(await self._answered(method, params, on_answer), read)
+            return read_answer(await self._answered(method, params, on_response), read)
         raise CallTimedOut(method, timeout_seconds)
 
     async def notify(self, method: str, params: Any = None) -> None:
@@ -212,7 +212,9 @@ class Connection:
         """Wait until the outbox has room for a message."""
         await self._outbox.room()
 
-    async def _answered(self, method: str, params: Any, on_answer: OnAnswer | None) -> PendingCall:
+    async def _answered(
+        self, method: str, params: Any, on_response: OnResponse | None
+    ) -> PendingCall:
         if self._outbox.is_full:
             await self._outbox.room()
         if self._outbox.failure is not None:
@@ -220,7 +222,7 @@ class Connection:
         params = {} if params is None else params
         # Encoded before the call is opened: a call that cannot be encoded was never made.
         request = self._writer.request(self._calls.next_id, method, params)
-        call_id, call = self._calls.open(method, on_answer)
+        call_id, call = self._calls.open(method, on_response)
         try:
             self._outbox.add(request)
             self._write_now()
@@ -347,7 +349,7 @@ class Connection:
             case Request(request_id, method, params):
                 self._on_plain_request(request_id, method, params, tasks)
             case (Result() | Failure()) as answer:
-                self._on_answer(answer, payload)
+                self._on_response(answer, payload)
             case Malformed() as malformed:
                 self._on_illegal(malformed, payload)
             case Noise(code):
@@ -380,13 +382,13 @@ class Connection:
         else:
             self._requests.start(tasks, request_id, method, value)
 
-    def _on_answer(self, answer: Result | Failure, payload: bytes) -> None:
+    def _on_response(self, answer: Result | Failure, payload: bytes) -> None:
         call, oddity = self._calls.find(answer.id)
         if oddity is not None:
             kind = ReportKind.UNKNOWN_ANSWER if call is None else ReportKind.ODD_ANSWER
             self._report(Report(kind, oddity, payload[:SHOWN]))
         if call is not None:
-            call.settle(answer)
+            call.complete(answer)
 
     def _on_illegal(self, malformed: Malformed, text: bytes) -> None:
         self._report(Report(ReportKind.MALFORMED, malformed.reason, text[:SHOWN]))
@@ -398,7 +400,7 @@ class Connection:
         if malformed.is_answer:
             call, _ = self._calls.find(malformed.id)
             if call is not None:
-                call.settle(AnswerInvalid(call.method, malformed.reason))
+                call.complete(AnswerInvalid(call.method, malformed.reason))
         elif self._options.answers_garbage or malformed.id != NULL_ID:
             error = rpc_error(malformed.code, malformed.reason)
             self._requests.answer_now(malformed.id, error)

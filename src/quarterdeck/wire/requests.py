@@ -41,17 +41,20 @@ OnRequest = Callable[[str, Any], Awaitable[Any]]
 class Response:
     """The return value of a handler that has to send something right after its response.
 
-    `then` is called once the response is in the outbox, before any other task runs.
+    `then` is called once the response is in the outbox, before any other task runs. `rest` is
+    awaited after it, in the task of the request: work that the response does not wait for. It can
+    no longer be cancelled by the id of the request, but ends with the connection as a request does.
     """
 
     result: Any
     then: Callable[[], None]
+    rest: Callable[[], Awaitable[None]] | None = None
 
 
 class _Running:
     """One request; `scope` exists before its task, so an immediate cancel finds it."""
 
-    __slots__ = ("id", "key", "method", "scope", "then", "work")
+    __slots__ = ("id", "is_answered", "key", "method", "rest", "scope", "then", "work")
 
     def __init__(self, request_id: bytes, method: str, work: Awaitable[Any]) -> None:
         self.id = request_id
@@ -60,6 +63,8 @@ class _Running:
         self.work = work
         self.scope = anyio.CancelScope()
         self.then: Callable[[], None] | None = None
+        self.rest: Callable[[], Awaitable[None]] | None = None
+        self.is_answered = False
 
 
 class IncomingRequests:
@@ -118,7 +123,7 @@ class IncomingRequests:
         """Cancel a request by its id; an unknown one has ended already."""
         with suppress(JsonInvalid, TypeError):  # an id that cannot be encoded names no request
             running = self._running.get(encode_json(request_id))
-            if running is not None:
+            if running is not None and not running.is_answered:
                 running.scope.cancel()
 
     def cancel_all(self) -> None:
@@ -152,7 +157,10 @@ class IncomingRequests:
             await self._outbox.room()
             with suppress(ConnectionClosed):  # the peer is gone
                 self._outbox.put(payload)
+                running.is_answered = True
                 self._follow(running)
+            if running.rest is not None:
+                await self._rest(running, running.rest)
         finally:
             del self._running[running.key]
             if not self._running:
@@ -168,6 +176,15 @@ class IncomingRequests:
             reason = f"what follows the answer to {running.method} failed: {type(error).__name__}"
             self._report(Report(ReportKind.HANDLER_FAILED, reason))
 
+    async def _rest(self, running: _Running, rest: Callable[[], Awaitable[None]]) -> None:
+        try:
+            with running.scope:
+                await rest()
+        except Exception as error:
+            logger.exception("what follows an answer failed")
+            reason = f"what follows the answer to {running.method} failed: {type(error).__name__}"
+            self._report(Report(ReportKind.HANDLER_FAILED, reason))
+
     async def _payload(self, running: _Running) -> bytes:
         """Await the handler and encode the response; there always is one."""
         error = rpc_error(REQUEST_CANCELLED)
@@ -175,7 +192,7 @@ class IncomingRequests:
             try:
                 value = await running.work
                 if isinstance(value, Response):
-                    running.then, value = value.then, value.result
+                    running.then, running.rest, value = value.then, value.rest, value.result
                 return self._writer.result(running.id, value)
             except anyio.get_cancelled_exc_class() as failure:
                 if anyio.current_effective_deadline() == -math.inf:

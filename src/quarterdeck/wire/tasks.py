@@ -3,6 +3,7 @@
 background_tasks    a group that is cancelled when its body ends; a failed task ends the group
 IndependentTasks    a failed task is logged and ends no other: for a runner or a hub
 foreign_errors      what callbacks may raise in a task that must not end
+cancel_when         ends a scope when an event is set
 """
 
 from __future__ import annotations
@@ -60,3 +61,9 @@ class IndependentTasks:
         except Exception:
             name = getattr(work, "__qualname__", repr(work))
             logger.exception("a background task failed", extra={"task": name})
+
+
+async def cancel_when(event: anyio.Event, scope: anyio.CancelScope) -> None:
+    """Cancel a scope when an event is set."""
+    await event.wait()
+    scope.cancel()

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
+from uuid import uuid4
 
 Json = dict[str, Any]
 
@@ -35,6 +36,10 @@ class Answer:
     """Sent in the middle of the text."""
     stalls: bool = False
     """Whether nothing comes after half of the text."""
+    pieces: int = 2
+    """In which the text comes."""
+    pause: float = 0.0
+    """Seconds after each event, where a server heeds it."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +151,16 @@ class EndsHere(Exception):
     """The stream ends in the middle."""
 
 
+def text_pieces(answer: Answer) -> list[str]:
+    """Return the text of an answer in as many pieces as it comes in."""
+    size = max(1, -(-len(answer.text) // answer.pieces))
+    return [answer.text[start : start + size] for start in range(0, len(answer.text), size)]
+
+
 def _text(answer: Answer) -> Iterator[str | bytes]:
+    if answer.pieces > 2:
+        yield from text_pieces(answer)
+        return
     half = len(answer.text) // 2
     yield answer.text[:half]
     if answer.garbage:
@@ -165,7 +179,8 @@ def _data(value: Any) -> bytes:
 
 
 def openai_events(answer: Answer, body: Json) -> Iterator[bytes]:
-    base = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "fake"}
+    answer_id = f"chatcmpl-{len(body['messages'])}"
+    base = {"id": answer_id, "object": "chat.completion.chunk", "created": 1, "model": "fake"}
 
     def chunk(delta: Json, finish: str | None = None) -> bytes:
         return _data({**base, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
@@ -195,7 +210,7 @@ def anthropic_events(answer: Answer, body: Json) -> Iterator[bytes]:
         return f"event: {kind}\n".encode() + _data({"type": kind, **rest})
 
     usage = {"input_tokens": answer.input_tokens, "output_tokens": 1}
-    message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "fake"}
+    message = {"id": f"msg_{uuid4().hex}", "type": "message", "role": "assistant", "model": "fake"}
     empty: Json = {"content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
     yield event("message_start", message={**message, **empty})
     index = 0

@@ -1,5 +1,6 @@
 """Completion offers exactly what is understood, in the shells that are there."""
 
+import os
 import pkgutil
 import shutil
 import sqlite3
@@ -14,6 +15,8 @@ from quarterdeck.cli import commands
 from quarterdeck.cli.commands import acp
 from quarterdeck.cli.commands.completion import SHELLS, script, session_ids, words_of
 from quarterdeck.cli.main import COMMANDS, main
+from quarterdeck.cli.man_page import man_page
+from quarterdeck.cli.shared_files import PATHS, linked_files, write_files
 
 
 def bash(line: str) -> list[str]:
@@ -29,7 +32,7 @@ def bash(line: str) -> list[str]:
 
 
 def test_commands_are_completed() -> None:
-    assert bash("quarterdeck s") == ["sessions", "show"]
+    assert bash("quarterdeck s") == ["status", "service", "sessions", "show"]
     assert set(bash("quarterdeck ")) == {*COMMANDS, "--help", "--version"}
 
 
@@ -119,6 +122,75 @@ def test_completion_and_version_import_nothing_heavy() -> None:
             [sys.executable, "-c", code], capture_output=True, text=True, check=True
         )
         assert done.stderr == "[]\n"
+
+
+def installed(home: Path, *more: str) -> str:
+    """Run `completion install` with a home folder; return what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "quarterdeck", "completion", "install", *more],
+        env={**os.environ, "HOME": str(home), "XDG_DATA_HOME": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout + done.stderr
+
+
+def test_scripts_are_installed_where_shells_look_and_removed_again(tmp_path: Path) -> None:
+    foreign = tmp_path / ".local/share" / PATHS["zsh"]
+    foreign.parent.mkdir(parents=True)
+    foreign.write_text("#compdef quarterdeck\nmine\n")
+    for shell in SHELLS:
+        printed = installed(tmp_path, "--shell", shell)
+        assert PATHS[shell] in printed
+        assert PATHS["man"] in printed
+    assert "fpath+=" not in installed(tmp_path, "--shell", "zsh")  # it was not installed
+    bash = tmp_path / ".local/share" / PATHS["bash"]
+    assert "complete -F _quarterdeck quarterdeck" in bash.read_text()
+    page = tmp_path / ".local/share" / PATHS["man"]
+    assert page.read_text().startswith(".TH QUARTERDECK 1")
+    for shell in SHELLS:
+        installed(tmp_path, "--shell", shell, "--remove")
+    left = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert left == [foreign]
+    assert foreign.read_text().endswith("mine\n")
+
+
+def test_files_of_a_wheel_are_linked_so_that_an_upgrade_renews_them(tmp_path: Path) -> None:
+    written = write_files(tmp_path / "made")
+    for source, path in written.items():
+        target = tmp_path / "env" / path
+        target.parent.mkdir(parents=True)
+        Path(source).rename(target)
+    environ = {"XDG_DATA_HOME": str(tmp_path / "data")}
+    packaged = {reader: tmp_path / "env/share" / path for reader, path in PATHS.items()}
+    files = linked_files(environ, packaged, tuple(PATHS))
+    assert [each.install() for each in files] == ["linked"] * 4
+    assert [each.install() for each in files] == ["found"] * 4
+    clone = linked_files(environ, {}, tuple(PATHS))
+    assert [each.install() for each in clone] == ["copied"] * 4
+    assert all(each.target.is_file() and not each.target.is_symlink() for each in files)
+    assert [each.install() for each in files] == ["linked"] * 4
+    assert [each.remove() for each in files] == ["removed"] * 4
+    assert [each.remove() for each in files] == ["missing"] * 4
+    # `pip install --user` puts them there itself.
+    same = linked_files({"XDG_DATA_HOME": str(tmp_path / "env/share")}, packaged, ("man",))
+    assert [same[0].install(), same[0].remove(), same[0].target.is_file()] == [
+        "found",
+        "missing",
+        True,
+    ]
+
+
+def test_the_man_page_has_every_command_and_is_plain_roff() -> None:
+    page = man_page()
+    assert page.isascii()
+    for verb in COMMANDS:
+        assert f'.SS "quarterdeck {verb}"' in page
+        for option in set(words_of(verb).options) - {"--help", "--ready-fd"}:  # it is not shown
+            assert option.replace("-", "\\-") in page
+    requests = {line.split(" ")[0] for line in page.splitlines() if line.startswith((".", "'"))}
+    assert requests == {".TH", ".SH", ".SS", ".PP", ".TP", ".RS", ".RE", ".B", ".I"}
 
 
 def test_every_parser_is_a_command() -> None:

@@ -78,7 +78,7 @@ def test_agents_are_listed_with_versions_and_what_is_missing(tmp_path: Path) -> 
     assert missing.status == "warn"
     assert "surely-not-there was not found" in missing.found
     assert "agents.mine.command" in missing.remedy
-    assert found.found.startswith("gemini 1.2.3; not found: claude, ")
+    assert found.found.startswith("gemini 1.2.3; can be installed: auggie, claude, ")
     assert found.remedy == 'try one: quarterdeck run gemini "hello"'
     assert not (tmp_path / "ran").exists()
 

@@ -50,7 +50,7 @@ def test_damage_is_named_repaired_and_then_gone(machine: Console) -> None:
     with machine.hub():
         busy = machine.run("repair")
         assert busy.returncode == 1
-        assert "stop the hub first: kill" in busy.stderr
+        assert "stop it first: quarterdeck down" in busy.stderr
     repaired = machine.json("repair")
     assert "the session now ends at event" in repaired["done"][0]
     assert (Path(repaired["backup"]) / "log.db").is_file()
@@ -65,7 +65,7 @@ def test_a_backup_of_a_running_hub_is_restored_when_it_has_stopped(machine: Cons
         (session,) = hub.call("GET", "/api/sessions")["sessions"]
         hub.call("DELETE", f"/api/sessions/{session['sessionId']}")
         busy = machine.run("restore", written["path"])
-        assert (busy.returncode, "stop the hub first: kill" in busy.stderr) == (1, True)
+        assert (busy.returncode, "stop it first: quarterdeck down" in busy.stderr) == (1, True)
     restored = machine.json("restore", written["path"])
     assert Path(restored["aside"]).is_dir()
     (again,) = machine.json("sessions")["sessions"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -111,14 +111,18 @@ def test_what_a_rule_decides_is_never_put_before_the_editor(
         assert json.dumps(heard).count(words) == 10
 
 
-def test_a_prompt_that_is_piped_in_is_answered_before_the_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_runner", [False, True])
+def test_a_prompt_that_is_piped_in_is_answered_before_the_end(
+    tmp_path: Path, has_runner: bool
+) -> None:
     console = Console(tmp_path, agent_toml("mine", {"say": "hello"}))
     lines = [
         {"id": 1, "method": "initialize", "params": {"protocolVersion": 1}},
         {"id": 2, "method": "session/list", "params": {}},
     ]
     typed = "".join(json.dumps({"jsonrpc": "2.0", **line}) + "\n" for line in lines)
-    done = console.run("proxy", "mine", typed=typed)
+    with console.runner() if has_runner else nullcontext():
+        done = console.run("proxy", "mine", typed=typed)
     assert done.returncode == 0, done.stderr
     answers = {each["id"]: each for each in map(json.loads, done.stdout.splitlines())}
     assert answers[1]["result"]["protocolVersion"] == 1

@@ -453,14 +453,13 @@ def test_after_the_hub_was_killed_the_next_run_opens_its_own(console: Console) -
     assert "You said: hello" in console.run("run", "demo", "hello").stdout
 
 
-def test_a_run_survives_a_restart_of_the_hub(console: Console) -> None:
+def test_a_run_survives_a_restart_of_the_hub_and_its_runner(console: Console) -> None:
     with console.hub() as hub, console.start("run", "--json", "stalls", "go") as process:
         assert process.stdout is not None
         assert process.stderr is not None
         while "begun" not in (line := process.stdout.readline()):
             assert line
-        hub.process.kill()
-        hub.process.wait(60)
+        hub.kill()
         assert "lost the connection to the hub; reconnecting" in process.stderr.readline()
         with console.hub():
             result = json.loads(process.communicate(timeout=60)[0].splitlines()[-1])
@@ -483,8 +482,7 @@ def test_a_run_that_a_restart_interrupted_prints_nothing_of_the_next_prompt(
         prompts = f"/api/sessions/{session['sessionId']}/prompts"
         prompt = [{"type": "text", "text": "the next prompt"}]
         hub.call("POST", prompts, {"key": "next", "prompt": prompt})
-        hub.process.kill()
-        hub.process.wait(60)
+        hub.kill()
         with console.hub() as restarted:
             shown, _ = process.communicate(timeout=60)
             assert restarted.pending()["toolCall"]["toolCallId"] == "call-1"

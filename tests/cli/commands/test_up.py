@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,20 +18,23 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def console(tmp_path: Path) -> Console:
-    return Console(tmp_path)
+def console(tmp_path: Path) -> Iterator[Console]:
+    made = Console(tmp_path)
+    yield made
+    made.end_runner()
 
 
 def test_a_terminal_gets_the_url_and_the_pairing_link(console: Console) -> None:
     with console.terminal("up", "--port", "0") as terminal:
-        terminal.wait_for("Press Ctrl-C to stop; sessions are kept.")
+        terminal.wait_for("agents keep running until: quarterdeck down")
         assert "Quarterdeck is running at http://127.0.0.1:" in terminal.text
         assert "/#pair=" in terminal.text
         assert f"data   {console.home}" in terminal.text
         assert "Only this computer can connect" in terminal.text
+        assert re.search(r"agents .*quarterdeck agents.*\n.*quarterdeck run \w+", terminal.text)
         terminal.interrupt()
         assert terminal.end() == 130
-        assert "stopped; your sessions are stored" in terminal.text
+        assert "stopped; agents keep running" in terminal.text
     assert not (console.home / "hub.json").exists()
 
 
@@ -72,7 +77,12 @@ def test_sighup_reloads_the_configuration_and_errors_change_nothing(
             hub.process.send_signal(signal.SIGHUP)
             return hub.process.stderr.readline()
 
-        assert "reloaded: 1 agent, 0 rules\n" in reread(agent_toml("fresh", {"say": "I am new."}))
+        fresh = agent_toml("fresh", {"say": "I am new."})
+        assert "reloaded: 1 agent, 0 rules\n" in reread(
+            f"{fresh}[mcp.docs]\ncommand = 'docs-mcp'\n"
+        )
+        servers = hub.call("GET", "/api/mcp")["servers"]
+        assert [(each["name"], each["command"]) for each in servers] == [("docs", "docs-mcp")]
         assert "I am new." in console.run("run", "fresh", "go").stdout
         assert "the configuration is unchanged" in reread("[agents.fresh]\ncommand = 3")
         assert "I am new." in console.run("run", "fresh", "go").stdout
@@ -82,7 +92,10 @@ def test_sighup_reloads_the_configuration_and_errors_change_nothing(
         assert len(hub.call("GET", "/api/policy")["rule"]) == 1
         events = hub.call("GET", "/api/devices/log")["events"]
         changes = [each["detail"] for each in events if each["what"] == "config-changed"]
-        assert changes == ["rules and agents in hub.toml", "agents in hub.toml"]
+        assert changes == [
+            "rules, agents and MCP servers in hub.toml",
+            "agents and MCP servers in hub.toml",
+        ]
         console.config.unlink()
         hub.process.send_signal(signal.SIGHUP)
         assert "does not exist" in hub.process.stderr.readline()

@@ -164,3 +164,32 @@ def test_a_terminal_that_has_not_begun_is_not_shown() -> None:
     assert "t1" not in text
     assert "no details" in shown({"kind": "execute", "content": [part]})
     assert "more" in shown({"kind": "execute", "content": [{**part, "_meta": {"more": 1}}]})
+
+
+def _read(call: dict[str, Any], **read: Any) -> list[str]:
+    lines = permission_prompt(call, [ALLOW], 70, read=read).lines
+    return [line.text.strip() for line in lines]
+
+
+def test_a_command_that_the_request_cuts_is_shown_whole() -> None:
+    """As kimi asks: the arguments came before the request, as text."""
+    text = {"type": "text", "text": "Requesting approval to Running: touch a-long…"}
+    call = {"title": "Bash", "content": [{"type": "content", "content": text}]}
+    lines = _read(call, kind="execute", commands=["touch a-long-name"], paths=[])
+    assert lines[:2] == ["The agent asks to run a command", "command: touch a-long-name"]
+
+
+def test_a_request_without_details_shows_the_calls_that_it_is_about() -> None:
+    """As OpenHands asks, once for all calls of its turn."""
+    call = {"title": "Confirm Agent Actions", "kind": "other"}
+    lines = _read(call, kind="other", commands=["make", "make test"], paths=["/shop/a.py"])
+    assert lines[1:4] == ["file: /shop/a.py", "command: make", "command: make test"]
+    assert lines[-1] == "the request has no details; these are of the open calls of its turn"
+
+
+def test_what_the_request_says_itself_is_not_replaced() -> None:
+    call = {"rawInput": {"command": "rm -r /"}, "locations": [{"path": "/b"}]}
+    lines = _read(call, kind="read", commands=["true"], paths=["/a"])
+    assert "command: rm -r /" in lines
+    assert "file: /b" in lines
+    assert not {"command: true", "file: /a"} & {*lines}

@@ -126,3 +126,80 @@ def test_a_request_is_printed_with_the_diff_that_was_announced_before_it(
     session.add("permission-request-created", asked)
     assert "no details" not in session.text
     assert session.text.count("+made") == 2
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"content": [{"type": "content", "content": {"type": "text", "text": text}}]}
+
+
+def _update(session: PrintedSession, text: str, status: str = "in_progress") -> None:
+    session.add("tool-call-update", {"toolCallId": "c", "status": status, **_text(text)})
+
+
+def test_arguments_that_grow_are_not_printed_again_and_again(session: PrintedSession) -> None:
+    """As kimi sends them while its model writes; the command's output then replaces them."""
+    session.add(
+        "tool-call", {"toolCallId": "c", "title": "Write", "status": "pending", **_text("")}
+    )
+    arguments = '{"path": "/shop/a.py", "content": "x"}'
+    for length in range(10, len(arguments)):
+        _update(session, arguments[:length])
+    _update(session, "Wrote 1 byte", "completed")
+    assert session.text == (
+        ". other: Write (pending)\n"
+        "> in_progress: Write\n"
+        '    | {"path": "\n'
+        "x completed: Write\n"
+        "    | Wrote 1 byte\n"
+    )
+
+
+def test_output_that_grows_is_printed_line_by_line(session: PrintedSession) -> None:
+    session.add("tool-call", {"toolCallId": "c", "title": "seq", "status": "in_progress"})
+    written = [str(number) for number in range(1, 41)]
+    for count in range(1, 41):
+        _update(session, "\n".join(written[:count]))
+    _update(session, "\n".join(written), "completed")
+    lines = session.text.splitlines()
+    assert [line for line in lines if "seq" in line] == ["> other: seq", "x completed: seq"]
+    shown = [line.removeprefix("    | ") for line in lines if line.startswith("    | ")]
+    assert shown == [*written[:12], "and 1 more line", "and 28 more lines"]
+
+
+def test_a_line_that_was_cut_is_printed_again_when_it_is_complete(session: PrintedSession) -> None:
+    session.add("tool-call", {"toolCallId": "c", "title": "make", "status": "in_progress"})
+    for text in ("comp", "compiling", "compiling a.c", "compiling a.c\ndone"):
+        _update(session, text)
+    session.add("tool-call-update", {"toolCallId": "c", "status": "completed"})
+    body = session.text.splitlines()[1:]
+    assert body == ["    | comp", "    | compiling a.c", "    | done", "x completed: make"]
+
+
+def test_output_after_something_else_says_whose_it_is(session: PrintedSession) -> None:
+    session.add("tool-call", {"toolCallId": "c", "title": "make", "status": "in_progress"})
+    _update(session, "one")
+    session.say("Meanwhile.")
+    _update(session, "one\ntwo")
+    assert session.text.splitlines() == [
+        *("> other: make", "    | one", "Meanwhile.", "", "> in_progress: make", "    | two")
+    ]
+
+
+def test_content_that_is_replaced_is_printed_whole(session: PrintedSession) -> None:
+    session.add("tool-call", {"toolCallId": "c", "title": "make", "status": "in_progress"})
+    _update(session, "one\ntwo")
+    _update(session, "three\ntwo")
+    lines = [line for line in session.text.splitlines() if "|" in line]
+    assert lines == ["    | one", "    | two", "    | three", "    | two"]
+
+
+def test_a_long_request_offers_no_key_where_there_is_none(session: PrintedSession) -> None:
+    call = {"toolCallId": "c", "title": "run", "rawInput": {"command": "x\n" * 40}}
+    session.add("permission-request-created", {"requestId": "p", "toolCall": call, "options": []})
+    assert "lines not shown; `show --as events --json` has them" in session.text
+    assert "press d" not in session.text
+
+
+def test_a_call_without_a_kind_is_of_another_kind(session: PrintedSession) -> None:
+    session.add("tool-call", {"toolCallId": "c", "title": "Execute", "kind": None})
+    assert session.text == ". other: Execute\n"

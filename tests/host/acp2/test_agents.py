@@ -359,6 +359,34 @@ async def test_sub_agents_beyond_the_limits_are_refused_with_a_diagnostic(
     assert outcome.diagnostics().count("session/sub-agent-refused") == 2
 
 
+async def test_what_is_dropped_leaves_counted_diagnostics(tmp_path: Path) -> None:
+    vendor = {"jsonrpc": "2.0", "method": "_vendor/news", "params": {}}
+    dropped = [said("lost", "m", "ghost"), {"dir": "a2c", "msg": vendor}]
+    outcome = await played(
+        tmp_path,
+        OPENED,
+        PROMPT,
+        answer(2, None),
+        update("user_message", messageId="u", content=[text("go")]),
+        *(dropped * 25),
+        IDLE,
+    )
+    reports = [each.payload for each in outcome.host_events if each.type == "diagnostic"]
+    found = {
+        code: [each["data"]["count"] for each in reports if each["code"] == code]
+        for code in (
+            "session/update-dropped",
+            "agent/notification-dropped",
+            "agent/answer-empty",
+        )
+    }
+    assert found == {
+        "session/update-dropped": [1, 10, 25],
+        "agent/notification-dropped": [1, 10, 25],
+        "agent/answer-empty": [1],
+    }
+
+
 async def test_output_of_an_agents_terminal_is_decoded_across_its_pieces(tmp_path: Path) -> None:
     def piece(data: bytes) -> Line:
         return update("terminal_output_chunk", terminalId="t", data=base64.b64encode(data).decode())

@@ -17,6 +17,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+INSTEAD = {"session/set_mode": "session/set_config_option"}
+"""Where the agent has a mode option and no modes, a host sets the option."""
+
 
 class Client:
     """What came from the client and has not been expected yet."""
@@ -33,7 +36,7 @@ class Client:
         # Skipped first: the next call of that method must not be taken for this one.
         while str(n) not in self._skipped.read_text().split():
             for call in self._calls:
-                if call["method"] == method:
+                if call["method"] in (method, INSTEAD.get(method)):
                     self._calls.remove(call)
                     self._ids[n] = call.get("id")
                     return

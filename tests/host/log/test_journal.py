@@ -86,16 +86,16 @@ async def bench() -> AsyncIterator[Bench]:
     await made.storage.open()
     with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(made.journal.run)
+            tasks.start_soon(made.journal.work)
             await anyio.wait_all_tasks_blocked()
             try:
                 yield made
-            finally:  # `run` cannot be cancelled
+            finally:  # `work` cannot be cancelled
                 made.storage.let(None, None)
                 made.journal.end()
 
 
-async def test_settled_does_not_count_the_report_of_a_failure() -> None:
+async def test_waiting_does_not_count_the_report_of_a_failure() -> None:
     async with bench() as it, anyio.create_task_group() as tasks:
         it.journal.write(it.entry())
         await anyio.wait_all_tasks_blocked()  # the first is being stored
@@ -103,7 +103,7 @@ async def test_settled_does_not_count_the_report_of_a_failure() -> None:
         settled = anyio.Event()
 
         async def settle() -> None:
-            await it.journal.settled()
+            await it.journal.wait_stored()
             settled.set()
 
         tasks.start_soon(settle)
@@ -126,6 +126,6 @@ async def test_a_stopped_reader_continues_when_another_step_has_stored_everythin
         relief = it.journal.back_pressure()
         assert relief is not None
         it.storage.is_busy = False
-        it.journal.write(it.entry())  # in the same step, before `run` was woken
+        it.journal.write(it.entry())  # in the same step, before `work` was woken
         assert len(it.publisher.published) == HIGH_WATER + 1
         await relief.wait()

@@ -91,6 +91,9 @@ class Puppet:
     def exit_status(self) -> int | None:
         return self.process.returncode
 
+    def exit_record(self) -> dict[str, Any]:
+        return {} if self.exit_status is None else {"code": self.exit_status}
+
     async def pump(self, on_bytes: OnBytes) -> None:
         await self._host_end.pump(on_bytes)
 
@@ -103,8 +106,8 @@ class Puppet:
     async def wait_unread(self) -> None:
         await anyio.sleep_forever()
 
-    def read_progress(self) -> tuple[int, int]:
-        return 0, 0
+    async def watch_unread(self, _seconds: float, _on_unread: Callable[[], bool]) -> None:
+        await anyio.sleep_forever()  # it reads everything
 
     def close_input(self) -> None:
         self._closing.set()

@@ -166,7 +166,7 @@ class Reference:
             return None if agent_id in self.agents else EXITED
         return None if session.agent in (None, agent_id) else INVALID
 
-    def refuse_question(self, agent_id: str, session_id: str) -> bool:
+    def refuses_request(self, agent_id: str, session_id: str) -> bool:
         session = self.known.get(session_id)
         return (
             session is None

@@ -231,7 +231,7 @@ class Steps:
     async def rename(self) -> None:
         agent, session_id, title = self._agent(ready=True), self._session(), self._text()
         session = self._world.model.known.get(session_id)
-        if session is None or self._world.model.refuse_question(agent.id, session_id):
+        if session is None or self._world.model.refuses_request(agent.id, session_id):
             return
         update = {"sessionUpdate": "session_info_update", "title": title}
         self._world.puppets[agent.id].update(session_id, update)
@@ -244,7 +244,7 @@ class Steps:
         params = {"sessionId": session_id, "toolCall": {"toolCallId": "t"}, "options": options}
         wire_id = puppet.ask("session/request_permission", params)
         await self._world.quiet()
-        if model.refuse_question(agent.id, session_id):
+        if model.refuses_request(agent.id, session_id):
             (answer,) = puppet.answers[wire_id]
             assert answer["error"]["code"] == -32602
             return

@@ -262,7 +262,7 @@ class World:
         await self.quiet()
         self._check_host()
         self._check_host_stream()
-        self._check_questions()
+        self._check_requests()
         self._check_client()
 
     def _check_host(self) -> None:
@@ -316,7 +316,7 @@ class World:
         codes = [each.payload["code"] for each in self.host_events if each.type == "diagnostic"]
         assert not {"event/unserializable", "subscriber/error", "storage/write-failed"} & set(codes)
 
-    def _check_questions(self) -> None:
+    def _check_requests(self) -> None:
         projected: dict[str, list[str]] = {}
         for event in self.host_events:
             if event.type == "permission-updated":

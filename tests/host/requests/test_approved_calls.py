@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from quarterdeck.host.log.repair import ToolCallRepair
+from quarterdeck.host.log.tool_call_repair import ToolCallRepair
 from quarterdeck.host.requests.approved_calls import MOST_TEXT, ApprovedCalls
 from quarterdeck.policy import read_call
 from quarterdeck.protocol import Normalized

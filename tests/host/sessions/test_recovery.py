@@ -71,7 +71,7 @@ async def test_every_start_that_works_forgives_the_failures_before_it() -> None:
         spawned = await host.spawn_agent(agent(methods={"authenticate": [CRASH]}))
         for _ in range(3):  # more often than the limit allows in a row
             host_seen = Seen()
-            host.subscribe(None, told_so_far(host), host_seen)
+            host.subscribe(None, last_published(host), host_seen)
             with pytest.raises(AcpError, match="exited"):
                 await host.authenticate(spawned.agent_id, "x")
             ready = await host_seen.first("agent-updated", status="ready")
@@ -79,7 +79,7 @@ async def test_every_start_that_works_forgives_the_failures_before_it() -> None:
         assert host.get_agent(spawned.agent_id) is not None
 
 
-def told_so_far(host: Any) -> int:
+def last_published(host: Any) -> int:
     seen = Seen()
     host.subscribe(None, 0, seen)()
     return seen.events[-1].seq

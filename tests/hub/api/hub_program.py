@@ -10,7 +10,7 @@ from pathlib import Path
 
 import anyio
 
-from quarterdeck.agents.catalogue import AgentSettings
+from quarterdeck.agents import AgentSettings
 from quarterdeck.hub import Address, Hub, HubOptions, log_to, serve_hub
 
 

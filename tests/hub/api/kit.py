@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import httpx2
 
-from quarterdeck.agents.catalogue import AgentSettings
+from quarterdeck.agents import AgentSettings
 from quarterdeck.http.unix_sockets import reachable
 from quarterdeck.hub import Hub, HubOptions, serving
 from quarterdeck.hub.api.endpoint import Endpoint
@@ -88,8 +88,8 @@ class Client:
         )
         return entry
 
-    async def asked(self, count: int = 1) -> list[Json]:
-        """Wait until so many permission requests wait."""
+    async def pending_permissions(self, count: int = 1) -> list[Json]:
+        """Return the pending permission requests, once there are so many."""
         answer = await self.until(
             "/api/permissions", lambda answer: len(answer["permissions"]) >= count
         )

@@ -13,7 +13,7 @@ import anyio
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from quarterdeck.agents.catalogue import AgentSettings
+from quarterdeck.agents import AgentSettings
 from tests.hub.api.kit import Client, client_of
 from tests.taping.tapes import environment
 

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from quarterdeck.agents.catalogue import AgentSettings
+from quarterdeck.agents import AgentSettings
 from quarterdeck.errors import RequestRejected
 from quarterdeck.hub import Hub
 from quarterdeck.protocol import Event
@@ -209,7 +209,7 @@ async def test_a_server_whose_secrets_are_not_stored_is_left_out_and_reported(
             for event in told
             if event.payload.get("code") == "session/servers-left-out"
         ]
-        assert diagnostic["message"].startswith("secretive: ")
+        assert diagnostic["message"].startswith("MCP servers left out: secretive; ")
 
 
 async def test_stored_servers_are_not_moved_by_those_who_could_not_start_them(
@@ -229,7 +229,7 @@ async def test_stored_servers_are_not_moved_by_those_who_could_not_start_them(
             assert "MCP servers" in refused["error"]["message"]
 
 
-def changes_told(told: list[Event]) -> list[Any]:
+def definition_changes(told: list[Event]) -> list[Any]:
     diagnostics = (each.payload for each in told if each.type == "diagnostic")
     return [each["data"] for each in diagnostics if each["code"] == "agent/definition-changed"]
 
@@ -238,11 +238,11 @@ async def test_a_name_that_means_another_program_than_before_is_reported(tmp_pat
     told: list[Event] = []
     first, other = scripted({"say": "hi"}), scripted({"say": "something else"})
     for settings in (first, first, other):
-        assert changes_told(told) == []
+        assert definition_changes(told) == []
         async with Hub(options(tmp_path / "home", mine=settings)) as hub:
             runner_of(hub).host.subscribe(None, 0, told.append)
             await hub.runner.start_agent("mine")
-    (change,) = changes_told(told)
+    (change,) = definition_changes(told)
     assert change["before"]["args"] == list(first.args)
     assert change["now"]["args"] == list(other.args)
 
@@ -254,11 +254,11 @@ async def test_an_agent_started_by_another_command_under_its_name_is_reported(
     async with running(options(tmp_path / "home")) as (hub, client):
         runner_of(hub).host.subscribe(None, 0, told.append)
         for steps in ("hi", "hi", "something else"):
-            assert changes_told(told) == []
+            assert definition_changes(told) == []
             settings = scripted({"say": steps})
             wanted = {"id": "new", "command": settings.command, "args": list(settings.args)}
             await client.post("/api/agents", {"definition": wanted}, status=201)
-        assert len(changes_told(told)) == 1
+        assert len(definition_changes(told)) == 1
 
 
 async def test_an_agent_that_was_taken_out_of_the_configuration_is_not_started(

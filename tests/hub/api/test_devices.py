@@ -194,7 +194,7 @@ async def test_the_owner_stays_what_it_is(tmp_path: Path) -> None:
         for method, body in (("DELETE", None), ("PATCH", {"scope": "view"})):
             refused = await call(guarded, method, "/api/devices/owner", guarded.owner, body)
             assert refused.status == 403
-            assert "the owner is the user of this computer" in refused.json["error"]["message"]
+            assert "this is the account that runs the hub" in refused.json["error"]["message"]
         renamed = await call(
             guarded, "PATCH", "/api/devices/owner", guarded.owner, {"name": "desk"}
         )

@@ -34,4 +34,10 @@ async def test_the_queue_continues_after_the_agent_of_a_stuck_turn_is_ended(tmp_
                 await owner.post(f"{path}/cancel")
                 await owner.post(f"{path}/end-agent")
                 await editor.until(lambda: editor.said() == ["stuck", "next"])
+                (failed,) = [
+                    each
+                    for each in (await owner.get(f"{path}/prompts"))["prompts"]
+                    if each["key"] == "k1"
+                ]
+                assert "it was ended by " in failed["error"]["message"]
             tasks.cancel_scope.cancel()

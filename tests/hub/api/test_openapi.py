@@ -6,11 +6,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import anyio
 import pytest
 
 from quarterdeck.hub import Hub, hub_endpoints
+from quarterdeck.hub.api.processes import process_endpoints
 from quarterdeck.hub.editors import acp_endpoints
 from tests.hub.api.kit import Json, options, paired, running, scripted
 from tests.hub.api.processes import hub_process
@@ -54,7 +56,8 @@ async def test_the_chapter_on_the_hub_names_every_call_but_those_of_other_chapte
 ) -> None:
     chapter = (Path(__file__).parents[3] / "docs" / "use" / "hub.md").read_text()
     named = set(re.findall(r"`((?:GET|POST|PUT|PATCH|DELETE) /\S+)`", chapter))
-    async with Hub(options(tmp_path / "home")) as hub:
+    of_up = process_endpoints(cast("Any", None))  # which `up` adds; no call is made
+    async with Hub(options(tmp_path / "home"), parts=(of_up,)) as hub:
         there = {
             f"{each.method} {each.path}"
             for each in hub_endpoints(hub)

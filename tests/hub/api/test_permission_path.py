@@ -124,7 +124,7 @@ async def test_new_rules_decide_what_is_pending_in_the_same_step(tmp_path: Path)
     async with running(options(tmp_path / "home", mine=scripted(ASK))) as (hub, client):
         session = await client.session("mine", tmp_path)
         await client.prompt(session, "k")
-        (request,) = await client.asked()
+        (request,) = await client.pending_permissions()
         hub.runner.set_policy(DENY)
         assert (
             hub.runner.pending_permission(request["requestId"]) is None
@@ -145,7 +145,7 @@ async def test_a_retry_gets_the_first_decision_and_another_device_the_winner(
         async with client_of(home, str(owner.http.base_url), other_token) as other:
             session = await owner.session("mine", tmp_path)
             await owner.prompt(session, "k")
-            (request,) = await owner.asked()
+            (request,) = await owner.pending_permissions()
             path = f"/api/permissions/{request['requestId']}/answer"
             body = {"optionId": "allow_once", "digest": request["digest"], "key": "one"}
             replies: list[tuple[str, int, Json]] = []
@@ -177,7 +177,7 @@ async def test_a_retry_after_a_restart_gets_the_first_decision(tmp_path: Path) -
     async with running(given) as (_, client):
         session = await client.session("mine", tmp_path)
         await client.prompt(session, "k")
-        (request,) = await client.asked()
+        (request,) = await client.pending_permissions()
         first = await answer(client, request, "allow_once", key="once")
         await client.ended(session, "k")
     async with running(given) as (_, client):
@@ -213,7 +213,7 @@ async def test_what_a_killed_hub_did_not_index_is_read_from_the_log(
         session = await client.session("mine", tmp_path)
         await client.prompt(session, "k")
         if policy == Policy():
-            (request,) = await client.asked()
+            (request,) = await client.pending_permissions()
             await client.get("/api/decisions")  # what is pending is indexed now, or never
             if is_answered:
                 await answer(client, request, "allow_once", key="once")
@@ -234,7 +234,7 @@ async def test_a_kill_after_any_event_leaves_every_request_in_the_audit(tmp_path
     async with running(options(tmp_path / "home", mine=agent)) as (hub, client):
         session = await client.session("mine", tmp_path)
         await client.prompt(session, "k")
-        (request,) = await client.asked()
+        (request,) = await client.pending_permissions()
         await answer(client, request, "allow_once")
         await client.ended(session, "k")
         storage = runner_of(hub).host.options.storage
@@ -280,7 +280,7 @@ async def test_a_mismatch_that_a_killed_hub_did_not_index_is_read_from_the_log(
         monkeypatch.setattr(DecisionIndex, "record", killed)
         session = await client.session("mine", tmp_path)
         await client.prompt(session, "k")
-        (request,) = await client.asked()
+        (request,) = await client.pending_permissions()
         await client.get("/api/decisions")
         await answer(client, request, "allow_once")
         await client.ended(session, "k")
@@ -304,7 +304,7 @@ async def test_a_log_whose_decisions_cannot_be_read_does_not_keep_the_hub_from_s
         async with running(given) as (_, client):
             session = await client.session("mine", tmp_path)
             await client.prompt(session, "k")
-            await client.asked()
+            await client.pending_permissions()
 
     def damaged(_self: SessionDecisions, _event: Any) -> None:
         raise TypeError("unhashable")
@@ -361,7 +361,7 @@ async def test_a_request_that_a_crash_left_open_is_ended_in_the_log(tmp_path: Pa
         async with hub_process(home, agent) as hub:
             session = await hub.client.session("mine", tmp_path)
             await hub.client.prompt(session, "k")
-            await hub.client.asked()
+            await hub.client.pending_permissions()
             await hub.kill()
         async with Hub(options(home, mine=agent)) as again:
             # Without anyone who asks for that log.

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 async def allow(client: Client) -> None:
-    (request,) = await client.asked()
+    (request,) = await client.pending_permissions()
     answer = {"optionId": "allow_once", "digest": request["digest"]}
     await client.post(f"/api/permissions/{request['requestId']}/answer", answer)
 
@@ -53,7 +53,7 @@ async def test_prompts_wait_are_changed_cancelled_and_run_in_order(tmp_path: Pat
         path = f"/api/sessions/{session}/prompts"
         for key in ("k1", "k2", "k3", "k4"):
             await client.prompt(session, key, f"prompt {key}")
-        await client.asked()
+        await client.pending_permissions()
         changed = await client.call("PATCH", f"{path}/k2", {"prompt": "other words"})
         assert changed["prompt"] == [{"type": "text", "text": "other words"}]
         cancelled = await client.call("DELETE", f"{path}/k3")
@@ -82,7 +82,7 @@ async def test_an_interrupting_prompt_cancels_the_turn_and_comes_next(tmp_path: 
     async with running(given) as (_, client):
         session = await client.session("mine", tmp_path)
         await client.prompt(session, "k1", "first")
-        await client.asked()
+        await client.pending_permissions()
         await client.prompt(session, "k2", "second")
         await client.prompt(session, "now", "stop, do this", mode="interrupt")
         assert (await client.ended(session, "k1"))["state"] == "cancelled"
@@ -156,7 +156,7 @@ async def test_what_waits_in_a_session_that_is_closed_is_cancelled(tmp_path: Pat
     async with running(given) as (_, client):
         session = await client.session("mine", tmp_path)
         await client.prompt(session, "k1")
-        await client.asked()
+        await client.pending_permissions()
         await client.prompt(session, "k2")
         await client.post(f"/api/sessions/{session}/close")
         assert (await client.ended(session, "k2"))["state"] == "cancelled"
@@ -224,6 +224,25 @@ async def test_the_meta_of_a_prompt_is_for_those_who_may_choose_modes(tmp_path: 
                 await client.ended(session, scope)
         codes = [each.payload["code"] for each in told if each.type == "diagnostic"]
         assert codes.count("prompt/meta-left-out") == 1
+
+
+async def test_a_command_that_changes_what_is_asked_is_for_those_who_may_choose_modes(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "home"
+    async with running(options(home, mine=scripted({"say": "hi"}))) as (hub, owner):
+        session = await owner.session("mine", tmp_path)
+        path = f"/api/sessions/{session}/prompts"
+        for scope, status in (("prompt", 403), ("approve", 202)):
+            _, made = await hub.auth.pairings.create(scope=scope)  # type: ignore[arg-type]
+            token = (await owner.post("/api/pair", {"code": made.long}))["token"]
+            async with client_of(home, str(owner.http.base_url), token) as client:
+                wanted = {"key": scope, "prompt": "/allow-all"}
+                answer = await client.post(path, wanted, status=status)
+                if status == 403:
+                    assert answer["error"]["code"] == "quarterdeck/forbidden"
+        keys = [each["key"] for each in (await owner.get(path))["prompts"]]
+        assert keys == ["approve"]
 
 
 def test_meta_is_found_and_left_out_however_deep_it_is() -> None:

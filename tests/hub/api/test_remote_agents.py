@@ -111,9 +111,9 @@ async def test_another_hub_is_an_agent_and_its_requests_are_answered_here(
         async with running(given) as (_, owner):
             session_id = await owner.session("far", tmp_path)
             await owner.prompt(session_id, "one")
-            (asked,) = await owner.asked()
-            answer = {"digest": asked["digest"], "optionId": "allow_once"}
-            await owner.post(f"/api/permissions/{asked['requestId']}/answer", answer)
+            (request,) = await owner.pending_permissions()
+            answer = {"digest": request["digest"], "optionId": "allow_once"}
+            await owner.post(f"/api/permissions/{request['requestId']}/answer", answer)
             assert (await owner.ended(session_id, "one"))["state"] == "done"
         (decision,) = (await other.get("/api/decisions"))["decisions"]
         assert decision["by"]["deviceName"].endswith("via quarterdeck")

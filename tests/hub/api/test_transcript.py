@@ -8,7 +8,7 @@ from typing import Any
 
 from quarterdeck.hub.api.transcript import MOST_BYTES
 from quarterdeck.protocol import decode_event, encode_event
-from quarterdeck.views.clipping import LONGEST_TEXT, clipped
+from quarterdeck.views.clipped_entries import LONGEST_TEXT, clipped
 from quarterdeck.views.entries import MessageEntry, ToolEntry
 from quarterdeck.views.transcript import Transcript
 from tests.hub.api.kit import options, running, scripted

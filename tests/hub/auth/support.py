@@ -20,7 +20,8 @@ from quarterdeck.hub.auth.device_keys import hub_key
 from quarterdeck.hub.auth.devices import Devices
 from quarterdeck.hub.auth.guard import Authentication, AuthenticationOptions, GuardLimits
 from quarterdeck.hub.auth.tokens import digest, make_token
-from quarterdeck.hub.store import HUB_TABLES, HubStore
+from quarterdeck.hub.reach import Reach, ReachFacts, describe
+from quarterdeck.hub.store import HUB_TABLES, SqliteHubStore
 from quarterdeck.storage.database import open_database
 from tests.hub.browser_keys import SigningBrowser, pair_browser
 from tests.hub.served import LOOPBACK, Parser, Reply, Served, serving
@@ -47,7 +48,9 @@ async def open_authentication(
     async with open_database(folder / "hub.db", HUB_TABLES) as database:
         times = {} if now is None else {"now": now}
         key = hub_key(folder / "identity.key")
-        auth = Authentication(HubStore(database), key, options or AuthenticationOptions(), **times)
+        auth = Authentication(
+            SqliteHubStore(database), key, options or AuthenticationOptions(), **times
+        )
         await auth.load()
         yield auth, owner_token(auth.devices)
 
@@ -182,7 +185,7 @@ async def open_guarded(
     options = AuthenticationOptions(listening=listening, limits=limits or GuardLimits())
     async with open_authentication(folder, options, now=now) as (auth, owner):
         behind = Behind()
-        endpoints = [*device_endpoints(auth), *behind.endpoints()]
+        endpoints = [*device_endpoints(auth, no_reach), *behind.endpoints()]
 
         def app(port: int) -> Asgi:
             auth.set_port(port)
@@ -190,6 +193,11 @@ async def open_guarded(
 
         async with serving(app, parser, listening, capacity=capacity, tls=tls) as served:
             yield GuardedServer(auth, owner, behind, served, endpoints)
+
+
+async def no_reach() -> Reach:
+    """Find that only this computer reaches the hub."""
+    return describe(ReachFacts(listening=LOOPBACK), {})
 
 
 def _endpoint(method: str, path: str, scope: Scope | None, app: Asgi, **more: Any) -> Endpoint:

@@ -16,7 +16,7 @@ from quarterdeck.hub.auth.devices import SEEN_SECONDS, clean_name
 from quarterdeck.hub.auth.guard import Authentication, AuthenticationOptions, GuardLimits
 from quarterdeck.hub.auth.pairing import Paired
 from quarterdeck.hub.auth.tokens import digest, make_token
-from quarterdeck.hub.store import HUB_TABLES, HubStore
+from quarterdeck.hub.store import HUB_TABLES, SqliteHubStore
 from quarterdeck.storage.database import open_database
 from tests.hub.auth.support import Clock, GuardedServer, open_authentication, open_guarded
 from tests.hub.served import PARSERS, PATIENCE, UPGRADE, Parser, Wire, request
@@ -56,7 +56,7 @@ async def test_devices_are_known_after_a_restart_and_revoked_ones_are_not(tmp_pa
 async def test_the_owners_token_of_an_earlier_version_is_not_accepted(tmp_path: Path) -> None:
     old = make_token()
     async with open_database(tmp_path / "hub.db", HUB_TABLES) as database:
-        await HubStore(database).devices.load(digest(old), "2026-01-01T00:00:00.000Z")
+        await SqliteHubStore(database).devices.load(digest(old), "2026-01-01T00:00:00.000Z")
     async with open_authentication(tmp_path) as (auth, _):
         assert await auth.devices.authenticate(old) is None
         assert {each.id for each in auth.devices.all} == {OWNER}

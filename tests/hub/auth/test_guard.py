@@ -225,7 +225,7 @@ async def test_a_handler_that_fails_is_logged_and_gets_a_response(
 ) -> None:
     async with open_guarded(tmp_path, parser) as guarded:
         failed = await guarded.served.call("POST", "/api/failure", token=guarded.owner)
-        assert failed.json["error"]["message"] == "internal error; see the log of the hub"
+        assert failed.json["error"]["message"] == "internal error; see the hub's log"
         assert (await guarded.get("/api/secret", token=guarded.owner)).status == 200
     errors = [each for each in caplog.records if each.levelno >= logging.ERROR]
     assert [(each.name, each.message) for each in errors] == [

@@ -26,13 +26,14 @@ from quarterdeck.machine import guarded_command
 from quarterdeck.machine.process_origin import PeerOrigin, TcpOrigins
 from quarterdeck.machine.socket_peers import SocketPeer
 from tests.hub.auth.support import open_guarded
+from tests.hub.fleet.joining import join_body
 from tests.hub.served import UPGRADE, Served, request
 from tests.hub.test_whole_hub import Fort, fort
 
 pytestmark = pytest.mark.anyio
 
 PROGRAM: Final = Path(__file__).with_name("calling_program.py")
-AGENT: Final = "a process of an agent"
+AGENT: Final = "an agent's process"
 WAYS: Final = ("plain", "daemon", "orphan", "lowered", "thread")
 Result = tuple[int, str]
 
@@ -182,6 +183,27 @@ async def test_pairing_is_refused_to_an_agent_and_its_code_is_not_used_up(tmp_pa
                 assert status == 403
         ((status, _),) = await called(found, [request], is_agent=False, by_port=True)
         assert status == 200
+
+
+async def test_joining_as_a_machine_is_refused_to_an_agent_and_its_code_is_not_used_up(
+    tmp_path: Path,
+) -> None:
+    async with fort(tmp_path / "home", "h11") as found:
+        code = found.hub.machines.create_code().code
+        body = json.dumps(join_body(found.served.origin, code)[0])
+        request = (
+            f"POST /api/machines/join HTTP/1.1\r\nHost: {found.served.host}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+        )
+        link = "\r\n".join(
+            ("GET /api/link HTTP/1.1", f"Host: {found.served.host}", *UPGRADE, "", "")
+        )
+        for by_port in (False, True):
+            for asked in (request, link):
+                ((status, _),) = await called(found, [asked], by_port=by_port)
+                assert status == 403
+        ((status, _),) = await called(found, [request], is_agent=False, by_port=True)
+        assert status == 201
 
 
 @pytest.mark.parametrize("path", ["/api/context", "/ws"])

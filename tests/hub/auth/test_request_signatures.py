@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 from hypothesis import given, strategies as st
 
-from quarterdeck.hub.auth.p256 import (
+from quarterdeck.http.p256 import (
     from_base64url,
     is_signed,
     point as p256_point,

@@ -13,7 +13,7 @@ from quarterdeck.hub.auth.device import Device
 from quarterdeck.hub.auth.device_store import add_device
 from quarterdeck.hub.auth.devices import Devices
 from quarterdeck.hub.auth.tokens import digest
-from quarterdeck.hub.store import HUB_TABLES, HubStore
+from quarterdeck.hub.store import HUB_TABLES, SqliteHubStore
 from quarterdeck.storage.database import Database, open_database
 from quarterdeck.storage.reserve import Reserve
 from tests.small_disk import SmallDisk, small_disk
@@ -26,7 +26,7 @@ async def opened(folder: Path) -> AsyncIterator[tuple[Devices, Database]]:
     reserve = Reserve(folder / "hub.reserve")
     reserve.open()
     async with open_database(folder / "hub.db", HUB_TABLES) as database:
-        store = HubStore(database, reserve)
+        store = SqliteHubStore(database, reserve)
         devices = Devices(store.devices, store.device_keys, reserve=reserve)
         await devices.load()
         yield devices, database
@@ -102,7 +102,7 @@ async def test_without_a_reserve_it_holds_as_long_as_the_process(tmp_path: Path)
         async with open_database(disk.folder / "hub.db", HUB_TABLES) as database:
             for number in (1, 2):
                 await add(database, number)
-            store = HubStore(database)
+            store = SqliteHubStore(database)
             devices = Devices(store.devices, store.device_keys)
             await devices.load()
             await fill(disk, devices)

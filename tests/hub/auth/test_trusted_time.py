@@ -11,7 +11,7 @@ from quarterdeck.hub.auth.device_store import add_device
 from quarterdeck.hub.auth.devices import Devices
 from quarterdeck.hub.auth.tokens import digest, make_token
 from quarterdeck.hub.auth.trusted_time import SETTLE_SECONDS, TrustedTime
-from quarterdeck.hub.store import HUB_TABLES, HubStore
+from quarterdeck.hub.store import HUB_TABLES, SqliteHubStore
 from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.storage.database import Database, open_database
 
@@ -78,7 +78,7 @@ def test_the_first_minutes_of_a_process_are_not_settled() -> None:
 
 
 async def loaded(database: Database, clocks: Clocks) -> Devices:
-    store = HubStore(database)
+    store = SqliteHubStore(database)
     devices = Devices(store.devices, store.device_keys, now=clocks.now, steady=clocks.steady)
     await devices.load()
     await devices.sweep()

@@ -303,6 +303,16 @@ async def test_commands_are_refused_to_devices_with_less_than_their_scope(tmp_pa
         assert (await client.hear("error"))["code"] == "FORBIDDEN"
         await client.say("terminate_session", sessionId=session_id)
         assert (await client.hear("error"))["code"] == "FORBIDDEN"
+    async with served() as (host, port, _devices), phone(port, "prompt") as client:
+        session_id = await opened(host, tmp_path, {"say": "hi"})
+        await client.command(session_id, "send_message", message="/allow-all")
+        assert (await client.hear("error"))["code"] == "FORBIDDEN"
+        await client.command(session_id, "resume", prompt="/yolo on")
+        assert (await client.hear("error"))["code"] == "FORBIDDEN"
+        await client.say(
+            "start_session", agent="scripted", projectPath=str(tmp_path), prompt="/yolo"
+        )
+        assert (await client.hear("error"))["code"] == "FORBIDDEN"
     async with served() as (host, port, _devices), phone(port, "approve") as client:
         session_id = await opened(host, tmp_path, {"say": "hi"})
         policy = {"autoApprove": {"commands": True}}

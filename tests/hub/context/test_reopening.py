@@ -132,7 +132,7 @@ async def test_messages_wait_in_the_prompt_queue_in_the_order_of_all_clients(
     async with running(given) as (hub, http), phone(hub) as client:
         session_id = await http.session("mine", tmp_path)
         await http.prompt(session_id, "page", "first")
-        await http.asked()
+        await http.pending_permissions()
         await client.command(session_id, "send_message", message="second")
         queued = await client.hear("prompt_queued")
         assert queued["sessionId"] == session_id
@@ -141,12 +141,12 @@ async def test_messages_wait_in_the_prompt_queue_in_the_order_of_all_clients(
         waiting = [each for each in listed if each["state"] == "queued"]
         assert {each["key"] for each in waiting} == {queued["key"], "cli"}
         for _ in range(3):
-            (asked,) = await http.asked()
+            (request,) = await http.pending_permissions()
             await http.post(
-                f"/api/permissions/{asked['requestId']}/answer",
-                {"optionId": "allow_once", "digest": asked["digest"]},
+                f"/api/permissions/{request['requestId']}/answer",
+                {"optionId": "allow_once", "digest": request["digest"]},
             )
-            await http.until("/api/permissions", partial(_has_gone, asked["requestId"]))
+            await http.until("/api/permissions", partial(_has_gone, request["requestId"]))
         await http.ended(session_id, "cli")
         log = await http.events(session_id)
         chunks = [each["payload"] for each in log if each["type"] == "user-message-chunk"]
@@ -163,7 +163,7 @@ async def test_a_queued_message_that_never_runs_is_an_error(tmp_path: Path) -> N
     async with running(given) as (hub, http), phone(hub) as client:
         session_id = await http.session("mine", tmp_path)
         await http.prompt(session_id, "page", "first")
-        await http.asked()
+        await http.pending_permissions()
         await client.command(session_id, "send_message", message="second")
         await client.hear("prompt_queued")
         await client.command(session_id, "terminate")
@@ -226,9 +226,9 @@ async def test_a_request_says_when_it_expires(tmp_path: Path) -> None:
     async with running(given) as (hub, http), phone(hub) as client:
         session_id = await http.session("mine", tmp_path)
         await client.command(session_id, "send_message", message="go")
-        asked = (await client.hear("approval:requested"))["event"]
-        (card,) = await http.asked()
-        assert asked["expiresAt"] == card["expiresAt"]
+        request = (await client.hear("approval:requested"))["event"]
+        (card,) = await http.pending_permissions()
+        assert request["expiresAt"] == card["expiresAt"]
 
 
 async def test_only_the_newest_closed_sessions_are_listed(
@@ -246,7 +246,7 @@ async def test_only_the_newest_closed_sessions_are_listed(
             await client.say("subscribe", sessionIds=names)  # all can be read
             for _ in names:
                 assert (await client.hear("history_complete"))["lastSeq"] > 0
-        assert isinstance(hub.runner, Runner)
+        assert isinstance(hub.fleet.local, Runner)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
 """An agent with ACP 2: plays a list of steps in each turn, read from the file it is given.
 
 A step is `{"update": …}`, maybe with a `sessionId` of a sub-agent; `{"ask": params}`, a permission
-request; or `{"call": method, "params": …}`, any other request. It waits for the answer of each.
+request; `{"call": method, "params": …}`, any other request; or `{"notify": method, "params": …}`.
+It waits for the answer of each request, and says the answer if a call has `"repeats": true`.
 Without a state of its own in the steps, a turn is running before the first and idle after the last.
-`session/cancel` ends the waiting and the turn.
+`session/cancel` ends the waiting and the turn. `{"offers": capabilities}` is no step: the agent
+declares them beside its own, and answers their methods.
 """
 
 from __future__ import annotations
@@ -14,7 +16,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-STEPS: list[dict[str, Any]] = json.loads(Path(sys.argv[1]).read_text())
+GIVEN: list[dict[str, Any]] = json.loads(Path(sys.argv[1]).read_text())
+STEPS = [each for each in GIVEN if "offers" not in each]
+OFFERS: dict[str, Any] = {}
+for given_step in GIVEN:
+    OFFERS |= given_step.get("offers", {})
+PROVIDERS: dict[str, Any] = {}
 HAS_STATES = any(each.get("update", {}).get("sessionUpdate") == "state_update" for each in STEPS)
 SESSION: dict[str, Any] = {"prompt": {"image": {}}, "mcp": {"stdio": {}}, "delete": {}, "fork": {}}
 OPTIONS = [
@@ -34,7 +41,13 @@ CONFIG: list[dict[str, Any]] = [
 ]
 AUTH: list[dict[str, Any]] = [
     {"methodId": "key", "type": "agent", "name": "API key"},
-    {"methodId": "tty", "type": "terminal", "name": "Terminal", "args": ["login"]},
+    {
+        "methodId": "tty",
+        "type": "terminal",
+        "name": "Terminal",
+        "args": ["login"],
+        "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}],
+    },
 ]
 COMMANDS = [{"type": "command", "name": "plan", "description": "Plan"}]
 NUMBERS = itertools.count(1)
@@ -57,14 +70,14 @@ def update(session_id: str, given: dict[str, Any]) -> None:
     write({"method": "session/update", "params": {"sessionId": session_id, "update": given}})
 
 
-def is_answered(request_id: str) -> bool:
-    """Wait for an answer; return whether the turn was not cancelled instead."""
+def awaited(request_id: str) -> dict[str, Any] | None:
+    """Wait for an answer; return None if the turn was cancelled instead."""
     while True:
         message = read()
         if message.get("id") == request_id and "method" not in message:
-            return True
+            return message
         if message.get("method") == "session/cancel":
-            return False
+            return None
         if "id" in message and "method" in message:
             answer(message)
 
@@ -77,18 +90,53 @@ def play(session_id: str) -> None:
         if "update" in step:
             update(step.get("sessionId", session_id), step["update"])
             continue
+        if "notify" in step:
+            write({"method": step["notify"], "params": step["params"]})
+            continue
         request_id = f"r{next(NUMBERS)}"
         call = {"sessionId": session_id, **step.get("ask", step.get("params", {}))}
         if "ask" in step:
             call.setdefault("options", OPTIONS)
         method = step.get("call", "session/request_permission")
         write({"id": request_id, "method": method, "params": call})
-        if not is_answered(request_id):
+        answered = awaited(request_id)
+        if answered is None:
             reason = "cancelled"
             break
+        if step.get("repeats"):
+            content = {"type": "text", "text": json.dumps(answered.get("result"))}
+            chunk = {"sessionUpdate": "agent_message_chunk", "messageId": request_id}
+            update(session_id, {**chunk, "content": content})
     if not HAS_STATES or reason == "cancelled":
         idle = {"sessionUpdate": "state_update", "state": "idle", "stopReason": reason}
         update(session_id, idle)
+
+
+def optional(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    match method:
+        case "session/set_title":
+            return {"title": params["title"].upper()}
+        case "session/status":
+            return {"status": "open", "state": {"state": "requires_action"}}
+        case "auth/status":
+            return {"state": "authenticated", "accounts": []}
+        case "providers/list":
+            return {"providers": list(PROVIDERS.values())}
+        case "providers/set":
+            current = {"apiType": params["apiType"], "baseUrl": params["baseUrl"]}
+            known = {"providerId": params["providerId"], "supported": ["openai"]}
+            headers = {"_meta": {"headers": sorted(params.get("headers", {}))}}
+            PROVIDERS[params["providerId"]] = {
+                **known,
+                **headers,
+                "required": False,
+                "current": current,
+            }
+        case "providers/disable":
+            PROVIDERS.pop(params["providerId"], None)
+        case _:
+            pass
+    return {}
 
 
 def answer(message: dict[str, Any]) -> None:
@@ -98,7 +146,9 @@ def answer(message: dict[str, Any]) -> None:
     match message["method"]:
         case "initialize":
             info = {"name": "second", "version": "1"}
-            result = {"protocolVersion": 2, "info": info, "capabilities": {"session": SESSION}}
+            session = {**SESSION, **OFFERS.get("session", {})}
+            result = {"protocolVersion": 2, "info": info}
+            result["capabilities"] = {**OFFERS, "session": session}
             result["authMethods"] = AUTH
         case "session/new" | "session/fork":
             result = {"configOptions": CONFIG, "availableCommands": COMMANDS}
@@ -113,7 +163,7 @@ def answer(message: dict[str, Any]) -> None:
         case "session/prompt":
             result = {"messageId": f"u{count}"}
         case _:
-            pass
+            result = optional(message["method"], params)
     write({"id": message["id"], "result": result})
     if message["method"] == "session/prompt":
         play(params["sessionId"])

@@ -25,8 +25,10 @@ class FakeEditor:
 
     def __init__(self) -> None:
         self.updates: list[Json] = []
-        self.asked: list[tuple[str, Json]] = []
+        self.requests: list[tuple[str, Json]] = []
         self.withdrawn = 0
+        self.completed: list[str] = []
+        """Links whose page the user has finished."""
         self.answer: Json | None = None
         """To what it is asked; without one it lets people wait."""
         self.connection: Connection
@@ -34,12 +36,15 @@ class FakeEditor:
         self._changed = anyio.Event()
 
     def on_notification(self, method: str, params: Json) -> None:
-        assert method == "session/update", method
-        self.updates.append(params["update"])
+        if method == "elicitation/complete":
+            self.completed.append(params["elicitationId"])
+        else:
+            assert method == "session/update", method
+            self.updates.append(params["update"])
         self._notice()
 
     async def on_request(self, method: str, params: Json) -> Json:
-        self.asked.append((method, params))
+        self.requests.append((method, params))
         self._notice()
         if self.answer is not None:
             return self.answer

@@ -11,7 +11,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from quarterdeck.agents.catalogue import AgentSettings
+from quarterdeck.agents import AgentSettings
 from quarterdeck.hub import Hub
 from quarterdeck.hub.auth.device import Scope
 from quarterdeck.hub.editors import acp_endpoints
@@ -37,8 +37,9 @@ class EditorV2(FakeEditor):
     @override
     def on_notification(self, method: str, params: Json) -> None:
         super().on_notification(method, params)
-        number = params["_meta"]["quarterdeck"]
-        self.received.append((params["sessionId"], params["update"], number))
+        if method == "session/update":
+            number = params["_meta"]["quarterdeck"]
+            self.received.append((params["sessionId"], params["update"], number))
 
     @override
     async def new(self, cwd: Path) -> str:
@@ -85,6 +86,14 @@ def shown(updates: list[Json]) -> Json:
         screen.take(without_numbers(each))
     found: Json = screen.shown()
     return found
+
+
+def text_of(update: Json) -> str:
+    """Return what an update adds to the agent's answer, whole or in pieces."""
+    name, content = update["sessionUpdate"], update.get("content")
+    if name == "agent_message_chunk":
+        return str(update["content"]["text"])
+    return "".join(each["text"] for each in content or ()) if name == "agent_message" else ""
 
 
 def without_numbers(update: Json) -> Json:

@@ -79,8 +79,8 @@ async def test_an_elicitation_is_answered_in_an_editor_that_can_show_forms(tmp_p
             await editor.prompt(session_id)
             assert editor.said() == ["accept"]
             await plain.until(lambda: plain.said() == ["accept"])
-            assert plain.asked == []
-            ((method, params),) = editor.asked
+            assert plain.requests == []
+            ((method, params),) = editor.requests
             assert method == "elicitation/create"
             assert params["message"] == "Who are you?"
         (decision,) = (await owner.get("/api/decisions"))["decisions"]
@@ -95,12 +95,12 @@ async def test_an_editor_that_may_not_approve_gets_no_requests(tmp_path: Path) -
         session_id = await editor.new(tmp_path)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(editor.prompt, session_id)
-            (asked,) = await owner.asked()
+            (request,) = await owner.pending_permissions()
             await owner.post(
-                f"/api/permissions/{asked['requestId']}/answer",
-                {"digest": asked["digest"], "optionId": "allow_once"},
+                f"/api/permissions/{request['requestId']}/answer",
+                {"digest": request["digest"], "optionId": "allow_once"},
             )
-        assert editor.asked == []
+        assert editor.requests == []
         for method, more in (
             ("session/set_mode", {"modeId": "all"}),
             ("session/delete", {}),
@@ -125,6 +125,21 @@ async def test_the_meta_of_a_prompt_is_for_editors_that_may_choose_modes(tmp_pat
         assert codes.count("prompt/meta-left-out") == 1
 
 
+async def test_a_command_that_changes_what_is_asked_is_for_editors_that_may_choose_modes(
+    tmp_path: Path,
+) -> None:
+    block = {"type": "text", "text": "/allow-all"}
+    async with hub_with(tmp_path / "home", {"say": "hi"}) as (hub, owner):
+        async with editor_at(hub, scope="prompt") as editor:
+            session_id = await editor.new(tmp_path)
+            with pytest.raises(RpcError, match="needs the scope approve"):
+                await editor.call("session/prompt", sessionId=session_id, prompt=[block])
+            assert (await owner.get(f"/api/sessions/{session_id}/prompts"))["prompts"] == []
+        async with editor_at(hub, scope="approve") as editor:
+            session_id = await editor.new(tmp_path)
+            await editor.call("session/prompt", sessionId=session_id, prompt=[block])
+
+
 async def test_what_a_rule_decides_is_not_put_before_the_editor(tmp_path: Path) -> None:
     async with hub_with(tmp_path / "home", ASK) as (hub, _), editor_at(hub) as editor:
         writing = Rule(decision="allow", name="writing", writes=True)
@@ -132,7 +147,7 @@ async def test_what_a_rule_decides_is_not_put_before_the_editor(tmp_path: Path) 
         session_id = await editor.new(tmp_path)
         await editor.prompt(session_id)
         assert editor.said() == ["done"]
-        assert editor.asked == []
+        assert editor.requests == []
 
 
 async def test_a_prompt_that_waits_behind_one_of_the_phone_is_cancelled_alone(
@@ -142,7 +157,7 @@ async def test_a_prompt_that_waits_behind_one_of_the_phone_is_cancelled_alone(
     async with hub_with(tmp_path / "home", ASK) as (hub, owner), editor_at(hub) as editor:
         session_id = await editor.new(tmp_path)
         await owner.prompt(session_id, "phone")
-        await editor.until(lambda: editor.asked)
+        await editor.until(lambda: editor.requests)
 
         async def prompt() -> None:
             answers.append(await editor.prompt(session_id))
@@ -329,6 +344,6 @@ async def test_the_turn_of_an_editor_is_cancelled_when_its_session_is_deleted_el
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(prompt)
-            await client.asked()
+            await client.pending_permissions()
             await client.call("DELETE", f"/api/sessions/{session_id}", status=204)
         assert answers == [{"stopReason": "cancelled"}]

@@ -13,7 +13,7 @@ import pytest
 from quarterdeck.errors import RpcError
 from tests.hub.api.kit import Json
 from tests.hub.editors.kit import ALLOW, editor_at, hub_with
-from tests.hub.editors.kit_v2 import after, editor_v2_at, hub_with_v2, shown
+from tests.hub.editors.kit_v2 import after, editor_v2_at, hub_with_v2, shown, text_of
 
 pytestmark = pytest.mark.anyio
 
@@ -45,11 +45,8 @@ STEPS: tuple[Json, ...] = (
 
 
 def _texts(received: list[tuple[str, Json, Json]], session_id: str) -> list[str]:
-    return [
-        update["content"]["text"]
-        for named, update, _ in received
-        if named == session_id and update["sessionUpdate"] == "agent_message_chunk"
-    ]
+    texts = [text_of(update) for named, update, _ in received if named == session_id]
+    return [each for each in texts if each]
 
 
 async def test_a_sub_agent_is_a_session_with_its_own_updates_and_requests(tmp_path: Path) -> None:
@@ -59,9 +56,9 @@ async def test_a_sub_agent_is_a_session_with_its_own_updates_and_requests(tmp_pa
             editor.answer = ALLOW
             await editor.turn(session_id)
             await editor.until(lambda: _texts(editor.received, "child") == ["one", "two"])
-            ((_, asked),) = editor.asked
-            assert asked["sessionId"] == "child"
-            assert asked["title"] == "Run it?"
+            ((_, request),) = editor.requests
+            assert request["sessionId"] == "child"
+            assert request["title"] == "Run it?"
             assert _texts(editor.received, session_id) == ["before", "after"]
             names = [named for named, _, _ in editor.received]
             first = next(
@@ -116,15 +113,15 @@ async def test_an_editor_with_acp_1_gets_the_requests_of_sub_agents(
         session_id = await editor.new(tmp_path)
         editor.answer = ALLOW
         assert (await editor.prompt(session_id))["stopReason"] == "end_turn"
-        ((_, asked),) = editor.asked
+        ((_, request),) = editor.requests
         if subagents is None:
-            assert asked["sessionId"] == session_id
-            assert asked["toolCall"]["title"] == "Searcher: Run it?"
+            assert request["sessionId"] == session_id
+            assert request["toolCall"]["title"] == "Searcher: Run it?"
             assert editor.said() == ["before", "after"]
             calls = [each for each in editor.updates if each.get("title") == "Searcher"]
             assert [each["status"] for each in calls] == ["in_progress", "completed"]
         else:
-            assert asked["sessionId"] == "child"
+            assert request["sessionId"] == "child"
             await editor.until(lambda: len(editor.said()) == 4)
             assert set(editor.said()) == {"before", "one", "two", "after"}
 
@@ -139,11 +136,11 @@ async def test_a_request_of_a_sub_agent_that_another_device_answers_is_withdrawn
     ):
         session_id = await editor.new(tmp_path)
         tasks.start_soon(editor.prompt, session_id)
-        await editor.until(lambda: editor.asked)
-        (asked,) = await owner.asked()
+        await editor.until(lambda: editor.requests)
+        (request,) = await owner.pending_permissions()
         await owner.post(
-            f"/api/permissions/{asked['requestId']}/answer",
-            {"digest": asked["digest"], "optionId": "reject_once"},
+            f"/api/permissions/{request['requestId']}/answer",
+            {"digest": request["digest"], "optionId": "reject_once"},
         )
         await editor.until(lambda: editor.withdrawn)
 
@@ -169,8 +166,8 @@ async def test_v2_clientcap_201_an_elicitation_goes_to_editors_that_offer_it(
         editor.answer = {"action": "accept", "content": {"name": "Ada"}}
         await editor.turn(session_id)
         assert editor.said() == ["thanks"]
-        assert plain.asked == []
-        ((method, params),) = editor.asked
+        assert plain.requests == []
+        ((method, params),) = editor.requests
         assert method == "elicitation/create"
         assert params["message"] == "Who are you?"
         assert params["sessionId"] == session_id

@@ -51,11 +51,11 @@ async def test_what_the_phone_answers_first_is_withdrawn_from_the_editor(tmp_pat
         session_id = await editor.new(tmp_path)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(editor.prompt, session_id)
-            await editor.until(lambda: editor.asked)
-            (asked,) = await owner.asked()
+            await editor.until(lambda: editor.requests)
+            (request,) = await owner.pending_permissions()
             await owner.post(
-                f"/api/permissions/{asked['requestId']}/answer",
-                {"digest": asked["digest"], "optionId": "reject_once"},
+                f"/api/permissions/{request['requestId']}/answer",
+                {"digest": request["digest"], "optionId": "reject_once"},
             )
         assert editor.said() == ["fine"]
         await editor.until(lambda: editor.withdrawn)
@@ -69,13 +69,13 @@ async def test_an_editor_that_cancels_its_own_prompt_decides_nothing_in_the_turn
         # What ACP has it say to everything that is asked, when its user cancels a prompt.
         editor.answer = {"outcome": {"outcome": "cancelled"}}
         await owner.prompt(session_id, "phone")
-        await editor.until(lambda: editor.asked)
+        await editor.until(lambda: editor.requests)
         for _ in range(3):
             await editor.call("session/list")  # by now its answer was heard
-        (asked,) = await owner.asked()
+        (request,) = await owner.pending_permissions()
         await owner.post(
-            f"/api/permissions/{asked['requestId']}/answer",
-            {"digest": asked["digest"], "optionId": "allow_once"},
+            f"/api/permissions/{request['requestId']}/answer",
+            {"digest": request["digest"], "optionId": "allow_once"},
         )
         await editor.until(editor.said)
         assert editor.said() == ["done"]
@@ -98,18 +98,18 @@ async def test_an_editor_that_dies_in_a_turn_comes_back_and_sees_everything_once
         async with editor_at(hub) as editor, anyio.create_task_group() as tasks:
             session_id = await editor.new(tmp_path)
             tasks.start_soon(_prompt_in_vain, editor, session_id)
-            await editor.until(lambda: editor.asked)
+            await editor.until(lambda: editor.requests)
             await editor.crash()
         assert (await owner.get(f"/api/sessions/{session_id}"))["session"]["status"] == "prompting"
         async with editor_at(hub) as again:
             await again.load(session_id, tmp_path)
             assert again.said("user_message_chunk") == ["go"]
             assert again.said() == ["before"]
-            await again.until(lambda: again.asked)
-            (asked,) = await owner.asked()
+            await again.until(lambda: again.requests)
+            (request,) = await owner.pending_permissions()
             await owner.post(
-                f"/api/permissions/{asked['requestId']}/answer",
-                {"digest": asked["digest"], "optionId": "allow_once"},
+                f"/api/permissions/{request['requestId']}/answer",
+                {"digest": request["digest"], "optionId": "allow_once"},
             )
             await again.until(lambda: "after" in again.said())
             assert again.said() == ["before", "done", "after"]
@@ -127,7 +127,7 @@ async def test_a_second_prompt_of_the_same_editor_is_refused(tmp_path: Path) -> 
         session_id = await editor.new(tmp_path)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(editor.prompt, session_id)
-            await editor.until(lambda: editor.asked)
+            await editor.until(lambda: editor.requests)
             with pytest.raises(RpcError, match="Invalid Request"):
                 await editor.prompt(session_id)
             await editor.connection.notify("session/cancel", {"sessionId": session_id})
@@ -143,7 +143,7 @@ async def test_a_cancelled_turn_is_answered_with_cancelled(tmp_path: Path) -> No
         session_id = await editor.new(tmp_path)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(prompt)
-            await editor.until(lambda: editor.asked)
+            await editor.until(lambda: editor.requests)
             await editor.connection.notify("session/cancel", {"sessionId": session_id})
     assert answers == [{"stopReason": "cancelled"}]
 

@@ -199,7 +199,7 @@ async def test_a_revoked_device_gets_the_reason_and_its_turn_continues(
                     method != "session/prompt" and json.loads(await ws.recv()).get("id") != number
                 ):
                     pass
-            (asked,) = await owner.asked()
+            (request,) = await owner.pending_permissions()
             at = f"/api/devices/{paired['device']['id']}"
             if is_revoked:
                 await owner.call("DELETE", at, status=204)
@@ -208,8 +208,8 @@ async def test_a_revoked_device_gets_the_reason_and_its_turn_continues(
             with pytest.raises(ConnectionClosed, match="revoked or has expired"):
                 await _drain(ws)
             assert ws.close_code == 4401
-        answer = {"digest": asked["digest"], "optionId": "allow_once"}
-        await owner.post(f"/api/permissions/{asked['requestId']}/answer", answer)
+        answer = {"digest": request["digest"], "optionId": "allow_once"}
+        await owner.post(f"/api/permissions/{request['requestId']}/answer", answer)
         (entry,) = (await owner.get(f"/api/sessions/{session_id}/prompts"))["prompts"]
         assert (await owner.ended(session_id, entry["key"]))["state"] == "done"
 

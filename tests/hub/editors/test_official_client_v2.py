@@ -17,7 +17,7 @@ from tests.agent.remote_clients import SDK
 from tests.cli.kit import ASK as CLI_ASK, COMMAND, Console, agent_toml
 from tests.hub.api.kit import ASK, Json, paired
 from tests.hub.editors.kit import hub_with
-from tests.hub.editors.kit_v2 import after
+from tests.hub.editors.kit_v2 import after, text_of
 from tests.hub.editors.test_streamable import url_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -27,7 +27,7 @@ SECONDS = 90
 KINDS = pytest.mark.parametrize("kind", ["stdio", "ws", "http"])
 
 
-async def _run(order: Json, **more: Any) -> Json:
+async def run_client(order: Json, **more: Any) -> Json:
     known = {"sdk": str(SDK), "prompts": [], **order, **more}
     with anyio.fail_after(SECONDS):
         done = await anyio.run_process(
@@ -60,10 +60,7 @@ async def _place(kind: str, folder: Path, *, asks: bool) -> AsyncIterator[Json]:
 
 
 def _text(seen: Json) -> str:
-    chunks = [each["update"] for each in seen["updates"]]
-    return "".join(
-        each["content"]["text"] for each in chunks if each["sessionUpdate"] == "agent_message_chunk"
-    )
+    return "".join(text_of(each["update"]) for each in seen["updates"])
 
 
 @KINDS
@@ -71,7 +68,7 @@ async def test_the_official_client_has_a_whole_session_and_resumes_it(
     kind: str, tmp_path: Path
 ) -> None:
     async with _place(kind, tmp_path, asks=True) as order:
-        first = await _run(order, prompts=["one", "two"])
+        first = await run_client(order, prompts=["one", "two"])
         assert first["errors"] == []
         hello, made, _, one, two, listed = first["answers"]
         assert hello["protocolVersion"] == 2
@@ -82,14 +79,14 @@ async def test_the_official_client_has_a_whole_session_and_resumes_it(
         assert all(each["title"] for each in first["permissions"])
         assert _text(first).startswith("before ")
 
-        again = await _run(order, resume=session_id, replayFrom={"type": "start"})
+        again = await run_client(order, resume=session_id, replayFrom={"type": "start"})
         assert again["errors"] == []
         assert _text(again) == _text(first)
         assert again["answers"][2]["replayed"] == len(again["updates"]), "before the answer"
 
         numbers = [each["_meta"]["quarterdeck"] for each in first["updates"]]
         cut = len(numbers) // 2
-        rest = await _run(order, resume=session_id, replayFrom=after(numbers[cut]))
+        rest = await run_client(order, resume=session_id, replayFrom=after(numbers[cut]))
         assert rest["errors"] == []
         half = {"updates": first["updates"][: cut + 1]}
         assert _text(half) + _text(rest) == _text(first)
@@ -98,6 +95,6 @@ async def test_the_official_client_has_a_whole_session_and_resumes_it(
 @KINDS
 async def test_handlers_that_throw_change_nothing(kind: str, tmp_path: Path) -> None:
     async with _place(kind, tmp_path, asks=False) as order:
-        seen = await _run(order, prompts=["one", "two"], throws=True)
+        seen = await run_client(order, prompts=["one", "two"], throws=True)
         assert seen["errors"] == []
         assert _text(seen) == "before after" * 2

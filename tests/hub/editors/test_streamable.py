@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.agent.http_client import HttpHand
 from tests.agent.remote_clients import remote_client
+from tests.agent.streamable_client import StreamableHand
 from tests.hub.api.kit import ASK, Client, Json, client_of, paired
 from tests.hub.editors.kit import hub_with
 
@@ -54,6 +56,45 @@ async def test_handlers_that_throw_leave_the_request_to_another_device(
         seen = await remote_client(url, token, **order)
     assert seen.text() == "saidsaid"
     assert [each["stopReason"] for each in seen.answers[3:]] == ["end_turn", "end_turn"]
+
+
+@pytest.mark.parametrize("step", [1, 3])
+async def test_a_stream_of_the_hub_that_is_cut_at_a_hundred_points_loses_and_doubles_nothing(
+    step: int, tmp_path: Path
+) -> None:
+    pieces = [{"say": f"{number} "} for number in range(150)]
+    async with hub_with(tmp_path / "home", *pieces, ASK, *pieces) as (_, owner):
+        url = owner.http.base_url
+        hand = HttpHand(url.port or 0, token=await paired(owner, "admin"))
+        client = await StreamableHand(hand, path="/acp?agent=mine").initialized()
+        async with client.stream() as own:
+            session = await client.new(own)
+        assert (await client.prompt(2, session, "go")).status == 202
+        messages: list[Json] = []
+        cuts, last_id = 0, ""
+        while not any("result" in each for each in messages):
+            async with client.stream(session, last_id) as stream:
+                for _ in range(step):
+                    message = (await stream.event()).message
+                    messages.append(message)
+                    if "result" in message:
+                        break
+                    if "id" in message:
+                        chosen = {"outcome": {"outcome": "selected", "optionId": "allow_once"}}
+                        answer = {"jsonrpc": "2.0", "id": message["id"], "result": chosen}
+                        assert (await client.post(answer, session)).status == 202
+                last_id = stream.last_id
+            cuts += 1
+    assert cuts >= 100
+    assert sum("id" in each and "method" in each for each in messages) == 1
+    updates = [each["params"]["update"] for each in messages if "update" in each.get("params", {})]
+    numbers = [each["_meta"]["quarterdeck"]["seq"] for each in updates]
+    assert numbers == sorted(set(numbers))
+    said = [each for each in updates if each["sessionUpdate"] == "agent_message_chunk"]
+    text = "".join(each["content"]["text"] for each in said)
+    half = "".join(f"{number} " for number in range(150))
+    assert (text.startswith(half), text.endswith(half)) == (True, True)
+    assert len(said) == 2 * 150 + 1
 
 
 async def _opened(owner: Client, query: str = "?agent=mine") -> str:

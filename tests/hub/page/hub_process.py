@@ -8,7 +8,7 @@ from pathlib import Path
 
 import anyio
 
-from quarterdeck.agents.catalogue import AgentSettings
+from quarterdeck.agents import AgentSettings
 from quarterdeck.hub import Hub, HubOptions, serving
 
 

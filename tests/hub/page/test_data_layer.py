@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from quarterdeck.agents.catalogue import AgentSettings
+from quarterdeck.agents import AgentSettings
 from tests.hub.api.kit import ASK, scripted
 from tests.hub.local_owner import make_token
 from tools.web import ROOT, WEB, node

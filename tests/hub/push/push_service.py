@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from quarterdeck.hub.auth.p256 import to_base64url
+from quarterdeck.http.p256 import to_base64url
 
 if TYPE_CHECKING:
     from typing_extensions import override  # in `typing` from Python 3.12 on

@@ -14,10 +14,12 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from quarterdeck.errors import StartRefused
+from quarterdeck.http.p256 import from_base64url, to_base64url
 from quarterdeck.hub import Hub, HubOptions
-from quarterdeck.hub.auth.p256 import from_base64url, to_base64url
 from quarterdeck.hub.push.delivery import (
     AddressRefused,
     KeyInvalid,
@@ -27,7 +29,7 @@ from quarterdeck.hub.push.delivery import (
     origin_of,
     push_key,
 )
-from quarterdeck.hub.push.service import turn_message
+from quarterdeck.hub.push.service import elicitation_message, turn_message
 from quarterdeck.policy import Policy, Rule
 from quarterdeck.runner.sessions.catalogue import SessionOverview
 from tests.hub.api.kit import ASK, Client, running, scripted
@@ -69,14 +71,14 @@ async def received(service: LocalPushService, browser: Browser) -> tuple[dict[st
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "title"),
-    [("refused-agent", "An agent was refused"), ("config-changed", "Configuration changed")],
+    [("refused-agent", "Agent rejected"), ("config-changed", "Configuration changed")],
 )
 async def test_what_concerns_safety_is_pushed_to_every_device(
     tmp_path: Path, what: Any, title: str
 ) -> None:
     with push_service() as service:
         async with hub_with(tmp_path / "home", service) as (hub, client):
-            none = {"approvals": False, "questions": False, "finished": False, "failed": False}
+            none = {"permissions": False, "elicitations": False, "finished": False, "failed": False}
             browser = await subscribed(client, service, **none)
             owner = hub.auth.devices.get("owner")
             assert owner is not None
@@ -94,10 +96,10 @@ async def test_a_permission_request_is_pushed_with_its_url(tmp_path: Path) -> No
             browser = await subscribed(client, service)
             session = await client.session("asker", tmp_path)
             await client.prompt(session, "p1")
-            (request,) = await client.asked()
+            (request,) = await client.pending_permissions()
             headers, message = await received(service, browser)
             key = hub.push.options.key.public
-    assert message["kind"] == "approvals"
+    assert message["kind"] == "permissions"
     assert message["url"] == f"/#/inbox/{request['requestId']}"
     assert message["body"] == f"asker in {tmp_path.name} wants to change a file."
     assert "a.py" not in json.dumps(message)
@@ -105,6 +107,25 @@ async def test_a_permission_request_is_pushed_with_its_url(tmp_path: Path) -> No
     assert headers["urgency"] == "high"
     assert int(headers["ttl"]) > 0
     check_signature(headers["authorization"], service.origin, key)
+
+
+def test_a_request_of_a_sub_agent_names_the_agent_above_it() -> None:
+    overview = SessionOverview(
+        session_id="c",
+        status="active",
+        cwd="/w/project",
+        additional_directories=(),
+        last_seq=1,
+        agent="claude",
+    )
+    assert _body(overview) == "claude in project needs your input."
+    child = replace(overview, parent_session_id="p")
+    assert _body(child) == "A sub-agent of claude in project needs your input."
+    assert _body(replace(child, agent=UNSET)).startswith("A sub-agent of an agent in project")
+
+
+def _body(session: SessionOverview) -> str:
+    return elicitation_message("r1", session).body
 
 
 def check_signature(authorization: str, origin: str, key: str) -> None:
@@ -125,7 +146,7 @@ def check_signature(authorization: str, origin: str, key: str) -> None:
 async def test_a_new_device_is_pushed_to_the_other_devices(tmp_path: Path) -> None:
     with push_service() as service:
         async with hub_with(tmp_path / "home", service) as (_hub, client):
-            browser = await subscribed(client, service, approvals=False, finished=False)
+            browser = await subscribed(client, service, permissions=False, finished=False)
             made = await client.post("/api/pairings", {"scope": "approve"}, status=201)
             await client.post("/api/pair", {"code": made["code"], "name": "a phone"})
             _, message = await received(service, browser)
@@ -139,11 +160,11 @@ async def test_what_an_agent_did_after_an_approval_is_pushed_if_it_differs(tmp_p
     asker = scripted({**ASK, "allowed": [changed, {"finish": "edit-1"}]})
     with push_service() as service:
         async with hub_with(tmp_path / "home", service, asker=asker) as (_hub, client):
-            off = {"approvals": False, "finished": False, "failed": False, "questions": False}
+            off = {"permissions": False, "finished": False, "failed": False, "elicitations": False}
             browser = await subscribed(client, service, **off)
             session = await client.session("asker", tmp_path)
             await client.prompt(session, "p1")
-            (request,) = await client.asked()
+            (request,) = await client.pending_permissions()
             answer = {"optionId": "allow_once", "digest": request["digest"]}
             await client.post(f"/api/permissions/{request['requestId']}/answer", answer)
             headers, message = await received(service, browser)
@@ -173,12 +194,12 @@ async def test_the_end_of_a_turn_is_pushed(tmp_path: Path) -> None:
 async def test_only_the_kinds_a_device_wants_are_sent(tmp_path: Path) -> None:
     with push_service() as service:
         async with hub_with(tmp_path / "home", service, asker=scripted(ASK)) as (_hub, client):
-            browser = await subscribed(client, service, approvals=False)
-            view = await client.call("PATCH", "/api/push", {"kinds": {"approvals": False}})
-            assert view["subscription"]["kinds"]["approvals"] is False
+            browser = await subscribed(client, service, permissions=False)
+            view = await client.call("PATCH", "/api/push", {"kinds": {"permissions": False}})
+            assert view["subscription"]["kinds"]["permissions"] is False
             session = await client.session("asker", tmp_path)
             await client.prompt(session, "p1")
-            (request,) = await client.asked()
+            (request,) = await client.pending_permissions()
             answer = {"digest": request["digest"], "optionId": "allow_once"}
             await client.post(f"/api/permissions/{request['requestId']}/answer", answer)
             _, message = await received(service, browser)
@@ -261,7 +282,7 @@ async def test_a_rejected_test_message_is_reported_with_the_reason(tmp_path: Pat
             await subscribed(client, service)
             refused = await client.post("/api/push/test", status=424)
             view = await client.get("/api/push")
-    assert "did not take it" in refused["error"]["message"]
+    assert "did not accept the notification" in refused["error"]["message"]
     assert view["subscription"]["problem"].startswith("403")
 
 

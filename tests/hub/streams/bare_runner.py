@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cached_property
 from typing import Any, cast
 
@@ -24,6 +24,7 @@ from quarterdeck.runner import (
     PermissionView,
     RequestUpdated,
     RunnerApi,
+    RunnerHealth,
     SessionOverview,
     SessionTitle,
     SessionUpdated,
@@ -78,7 +79,7 @@ class BareRunner:
         is_live = True
         return unsubscribe
 
-    def log_epoch(self) -> LogEpoch:
+    def log_epoch(self, session_id: str | None = None) -> LogEpoch:
         return self._host.log_epoch
 
     def __getattr__(self, name: str) -> Any:
@@ -93,11 +94,11 @@ class BareRunner:
             raise AttributeError(name)
         return same[name]
 
-    def session_title(self, _session_id: str) -> SessionTitle:
-        return SessionTitle()
+    def host_epoch(self) -> str:
+        return "bare"
 
-    async def update_titles(self) -> None:
-        pass
+    def health(self) -> RunnerHealth:
+        return RunnerHealth(log_path="", is_healthy=self._host.is_healthy, storage_failures=0)
 
     def pending_permissions(self) -> list[PermissionView]:
         return [PermissionView.of(each) for each in self._host.pending_permissions()]
@@ -144,9 +145,13 @@ class BareRunner:
     async def context_capabilities(self) -> list[ACPCapabilities]:
         return self._adapters.capabilities()
 
-    def context_session(self, session_id: str) -> ContextSession | None:
-        session = self._host.get_session(session_id)
-        return None if session is None else ContextSession(facts=session_facts(session))
+    async def context_sessions(self, session_ids: Sequence[str]) -> list[ContextSession]:
+        found = [self._host.get_session(each) for each in session_ids]
+        return [
+            ContextSession(facts=session_facts(each), title=SessionTitle())
+            for each in found
+            if each is not None
+        ]
 
     async def list_sessions(self) -> list[SessionOverview]:
         return []

@@ -171,6 +171,22 @@ async def test_the_meta_of_a_prompt_is_for_those_who_may_choose_modes(
         assert ("prompt/meta-left-out" in codes) is not is_kept
 
 
+@pytest.mark.parametrize(("scope", "is_sent"), [("prompt", False), ("approve", True)])
+async def test_a_command_that_changes_what_is_asked_is_for_those_who_may_choose_modes(
+    tmp_path: Path, scope: str, *, is_sent: bool
+) -> None:
+    async with served() as (host, port), peer(port, scope) as client:
+        session_id = await opened(host, tmp_path)
+        for blocks in ([{"type": "text", "text": "/yolo"}], "/yolo"):
+            answer = await client.call(AcpRpcMethod.PROMPT, sessionId=session_id, prompt=blocks)
+            if is_sent:
+                assert "error" not in answer
+            else:
+                assert answer["error"]["code"] == "quarterdeck/forbidden"
+        lines = await host.read_events(session_id, 0, 100)
+        assert ("/yolo" in repr(lines)) is is_sent
+
+
 async def test_without_a_token_there_is_no_connection() -> None:
     async with served() as (_host, port):
         with pytest.raises(InvalidStatus) as caught:

@@ -102,7 +102,7 @@ async def test_an_answer_by_envelope_is_recorded_with_its_device(tmp_path: Path)
             session = client.sessions.get(session_id)
             assert session is not None
             tasks.start_soon(session.prompt, "x")
-            (waiting,) = await http.asked()
+            (waiting,) = await http.pending_permissions()
             allow = {"outcome": "selected", "optionId": "allow_once"}
             await client.permissions.respond(waiting["requestId"], allow)
             with pytest.raises(AcpError) as caught:
@@ -152,6 +152,23 @@ async def test_a_stream_of_sessions_reports_changes_of_their_queues(tmp_path: Pa
             assert "ended" in [each.name for each in said]
 
 
+async def test_a_stream_of_the_host_reports_that_the_runner_restarts_soon(tmp_path: Path) -> None:
+    async with running(options(tmp_path / "home")) as (hub, _):
+        host, path = f"127.0.0.1:{port_of(hub)}", "/api/stream?host="
+        token = await admin_token(hub)
+        async with reading(port_of(hub), path, token=token, host=host) as reader:
+            assert "runner" not in [each.name for each in await reader.until("caught-up")]
+            await hub.runner.drain()
+            (*_, told) = await reader.until("runner")
+            assert (told.id, told.data) == (None, {"isConnected": True, "isDraining": True})
+            async with reading(port_of(hub), path, token=token, host=host) as late:
+                frames = await late.until("runner")
+                assert [each.data["isDraining"] for each in frames if each.name == "runner"]
+            await hub.runner.resume_turns()
+            (*_, told) = await reader.until("runner")
+            assert not told.data["isDraining"]
+
+
 async def test_a_stream_of_unknown_sessions_ends(tmp_path: Path) -> None:
     async with running(options(tmp_path / "home")) as (hub, _):
         host, path = f"127.0.0.1:{port_of(hub)}", "/api/stream?session=gone:0"
@@ -163,7 +180,7 @@ async def test_a_denial_by_the_context_protocol_keeps_its_reason(tmp_path: Path)
     async with running(options(tmp_path / "home", demo=scripted(ASK))) as (hub, http):
         session_id = await http.session("demo", tmp_path)
         await http.prompt(session_id, "k")
-        (waiting,) = await http.asked()
+        (waiting,) = await http.pending_permissions()
         async with owner_websocket(hub.options.home, "/api/context") as socket:
             phone = Phone(socket)
             asked = (await phone.hear("approval:requested"))["event"]
@@ -200,7 +217,7 @@ async def test_a_form_is_filled_in_by_the_context_protocol(tmp_path: Path) -> No
             assert declared
             await phone.command(session_id, "send_message", message="go")
             frames: list[dict[str, Any]] = []
-            while not (len(ids := _questions(frames)) == len(fields) and _waits(frames)):
+            while not (len(ids := _question_ids(frames)) == len(fields) and _waits(frames)):
                 frames.append(json.loads(await socket.recv()))
             name, age = ids
             (entry,) = _waits(frames)
@@ -218,7 +235,7 @@ async def test_a_form_is_filled_in_by_the_context_protocol(tmp_path: Path) -> No
         assert (decision["by"]["kind"], decision["by"]["deviceId"]) == ("device", "owner")
 
 
-def _questions(frames: list[dict[str, Any]]) -> list[str]:
+def _question_ids(frames: list[dict[str, Any]]) -> list[str]:
     told = [frame["event"] for frame in frames if frame["type"] == "acp_event"]
     return [event["questionId"] for event in told if event["type"] == "interaction:question"]
 

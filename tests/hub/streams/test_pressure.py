@@ -59,7 +59,7 @@ def flood(pieces: int) -> dict[str, Any]:
     return {"repeat": pieces, "steps": [{"say": "a few words of it"}]}
 
 
-def asked(port: int, session_id: str) -> socket.socket:
+def unread_stream(port: int, session_id: str) -> socket.socket:
     """Ask for a stream with a small buffer, and read nothing."""
     raw = socket.socket()
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 10)
@@ -182,7 +182,7 @@ async def test_a_thousand_readers_of_one_session_see_each_event_once(
 
             async with anyio.create_task_group() as tasks:
                 for index in range(1000):
-                    stream = await SocketStream.from_socket(asked(port, session_id))
+                    stream = await SocketStream.from_socket(unread_stream(port, session_id))
                     tasks.start_soon(follow, index, await stack.enter_async_context(stream))
                 tasks.start_soon(host.prompt, session_id, "x")
             for data in heard.values():
@@ -206,7 +206,7 @@ async def test_clients_that_do_not_read_slow_no_other_and_cost_little_memory(
     async with Host({"storage": SqliteStorage(tmp_path / "log.db")}) as host:
         session_id = await opened(host, tmp_path, flood(40_000))
         async with serving(bare_hub(host)) as port, AsyncExitStack() as stack:
-            stalled = [stack.enter_context(asked(port, session_id)) for _ in range(50)]
+            stalled = [stack.enter_context(unread_stream(port, session_id)) for _ in range(50)]
             before = memory_mb()
             async with (
                 reading(port, events_of(session_id)) as live,
@@ -234,7 +234,7 @@ async def test_a_client_that_does_not_read_is_disconnected_and_catches_up_by_its
     async with Host({"storage": SqliteStorage(tmp_path / "log.db")}) as host:
         session_id = await opened(host, tmp_path, {"repeat": 800, "steps": [large]})
         async with serving(bare_hub(host), tick_seconds=0.02) as port:
-            raw = asked(port, session_id)
+            raw = unread_stream(port, session_id)
             await host.prompt(session_id, "x")
             log = len(await stored(host, session_id))
             await until_nobody_follows(host, session_id)

@@ -77,7 +77,9 @@ async def test_a_context_policy_survives_a_restart_for_its_session_alone(
         assert (await client.ended(session, "again"))["state"] == "done"
         assert await decision(client) == ("reject_once", "context policy: autoDeny")
         await client.prompt(other, "other")
-        (request,) = await client.asked()  # the policy of another session does not decide it
+        (
+            request,
+        ) = await client.pending_permissions()  # the policy of another session does not decide it
         assert request["sessionId"] == other
 
 
@@ -85,7 +87,7 @@ async def test_a_policy_decides_what_waits_already(tmp_path: Path) -> None:
     async with running(options(tmp_path / "home", mine=scripted(ASK))) as (hub, client):
         session = await client.session("mine", tmp_path)
         await client.prompt(session, "k")
-        await client.asked()
+        await client.pending_permissions()
         await set_policy(hub, session, DENY)
         assert (await client.ended(session, "k"))["state"] == "done"
         assert await decision(client) == ("reject_once", "context policy: autoDeny")

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from quarterdeck.agents.catalogue import AgentSettings
+from quarterdeck.agents import AgentSettings
 from quarterdeck.hub import Hub
 from quarterdeck.policy import Policy, Rule
 from quarterdeck.protocol import ELICITATION_UPDATED, decode_event
@@ -33,7 +33,7 @@ def asking(**more: Any) -> AgentSettings:
 
 
 @asynccontextmanager
-async def asked(
+async def hub_with_request(
     tmp_path: Path, agent: AgentSettings, policy: Policy | None = None
 ) -> AsyncIterator[tuple[Hub, Client, str]]:
     """Run a hub whose agent was prompted with the key "k"."""
@@ -50,8 +50,8 @@ async def resolved(client: Client, session: str) -> list[Json]:
 
 
 async def test_a_request_is_shown_with_what_it_would_do_and_answered_once(tmp_path: Path) -> None:
-    async with asked(tmp_path, asking()) as (_, client, session):
-        (request,) = await client.asked()
+    async with hub_with_request(tmp_path, asking()) as (_, client, session):
+        (request,) = await client.pending_permissions()
         assert request["sessionId"] == session
         assert request["agent"] == "mine"
         assert request["cwd"] == str(tmp_path)
@@ -110,8 +110,12 @@ async def test_a_request_names_why_no_rule_decided_it(
     tmp_path: Path, step: Json, words: str
 ) -> None:
     rules = (Rule(decision="allow", name="some", commands=("ls*",), writes=("b",)),)
-    async with asked(tmp_path, asking(**step), Policy(rule=rules)) as (_, client, session):
-        (request,) = await client.asked()
+    async with hub_with_request(tmp_path, asking(**step), Policy(rule=rules)) as (
+        _,
+        client,
+        session,
+    ):
+        (request,) = await client.pending_permissions()
         assert words in request["askedBecause"]
         (event,) = [
             event
@@ -123,8 +127,8 @@ async def test_a_request_names_why_no_rule_decided_it(
 
 
 async def test_the_reason_of_a_rejection_is_stored_and_sent_to_the_agent(tmp_path: Path) -> None:
-    async with asked(tmp_path, asking()) as (_, client, session):
-        (request,) = await client.asked()
+    async with hub_with_request(tmp_path, asking()) as (_, client, session):
+        (request,) = await client.pending_permissions()
         path = f"/api/permissions/{request['requestId']}/answer"
         no = {"optionId": "reject_once", "digest": request["digest"], "key": "a1"}
         refused = await client.post(path, {**no, "reason": "x" * 2_001}, status=400)
@@ -141,8 +145,8 @@ async def test_the_reason_of_a_rejection_is_stored_and_sent_to_the_agent(tmp_pat
 
 
 async def test_an_answer_to_something_else_than_was_shown_is_refused(tmp_path: Path) -> None:
-    async with asked(tmp_path, asking()) as (_, client, session):
-        (request,) = await client.asked()
+    async with hub_with_request(tmp_path, asking()) as (_, client, session):
+        (request,) = await client.pending_permissions()
         path = f"/api/permissions/{request['requestId']}/answer"
         stale = {"optionId": "allow_once", "digest": "0" * 64}
         refused = await client.post(path, stale, status=409)
@@ -163,12 +167,12 @@ async def test_an_answer_to_something_else_than_was_shown_is_refused(tmp_path: P
 
 
 async def test_buttons_are_named_by_what_they_do_and_not_by_the_agent(tmp_path: Path) -> None:
-    async with asked(tmp_path, asking(options=LIES)) as (_, client, _):
-        (request,) = await client.asked()
+    async with hub_with_request(tmp_path, asking(options=LIES)) as (_, client, _):
+        (request,) = await client.pending_permissions()
         always, other, reject = (option["label"] for option in request["options"])
         assert always == "Allow always"
         assert reject == "Reject"
-        assert other.startswith("Other choice (agent calls it Harmless\\u{202e}\\u{a}x")
+        assert other.startswith("Other choice (the agent calls it Harmless\\u{202e}\\u{a}x")
         assert len(other) < 150
         assert "\u202e" not in other
 
@@ -176,8 +180,8 @@ async def test_buttons_are_named_by_what_they_do_and_not_by_the_agent(tmp_path: 
 @pytest.mark.slow
 async def test_an_option_of_a_kind_that_is_no_text_can_be_chosen(tmp_path: Path) -> None:
     half = [{"optionId": "x", "name": "X", "kind": "\ud800"}]
-    async with asked(tmp_path, asking(options=half)) as (_, client, _):
-        (request,) = await client.asked()
+    async with hub_with_request(tmp_path, asking(options=half)) as (_, client, _):
+        (request,) = await client.pending_permissions()
         chosen = {"optionId": "x", "digest": request["digest"]}
         await client.post(f"/api/permissions/{request['requestId']}/answer", chosen)
 
@@ -188,8 +192,8 @@ async def test_two_options_with_one_id_are_shown_but_no_answer_is_taken(tmp_path
         {"optionId": "yes", "name": "Yes", "kind": "allow_once"},
         {"optionId": "yes", "name": "No", "kind": "reject_once"},
     ]
-    async with asked(tmp_path, asking(options=twins)) as (_, client, session):
-        (request,) = await client.asked()
+    async with hub_with_request(tmp_path, asking(options=twins)) as (_, client, session):
+        (request,) = await client.pending_permissions()
         assert request["isAmbiguous"] is True
         path = f"/api/permissions/{request['requestId']}/answer"
         chosen = {"optionId": "yes", "digest": request["digest"]}
@@ -205,7 +209,7 @@ async def test_a_rule_decides_at_once_and_the_audit_names_it(tmp_path: Path) -> 
         Rule(decision="allow", name="edits here", writes=("**",)),
         Rule(decision="deny", name="no secrets", writes=("**/.env",)),
     )
-    async with asked(tmp_path, asking(), Policy(rule=rules)) as (_, client, session):
+    async with hub_with_request(tmp_path, asking(), Policy(rule=rules)) as (_, client, session):
         assert (await client.ended(session, "k"))["state"] == "done"
         (event,) = await resolved(client, session)
         assert event["payload"]["outcome"]["optionId"] == "allow_once"
@@ -222,7 +226,7 @@ async def test_a_denying_rule_wins(tmp_path: Path) -> None:
         Rule(decision="deny", writes=("**/.env",)),
     )
     agent = asking(input={"path": "{cwd}/.env"})
-    async with asked(tmp_path, agent, Policy(rule=rules)) as (_, client, session):
+    async with hub_with_request(tmp_path, agent, Policy(rule=rules)) as (_, client, session):
         assert (await client.ended(session, "k"))["state"] == "done"
         (event,) = await resolved(client, session)
         assert event["payload"]["outcome"]["optionId"] == "reject_once"
@@ -235,15 +239,15 @@ async def test_a_rule_for_another_agent_or_project_does_not_decide(tmp_path: Pat
         Rule(decision="allow", agent="other", writes=True),
         Rule(decision="allow", project="/somewhere/else", writes=True),
     )
-    async with asked(tmp_path, asking(), Policy(rule=rules)) as (_, client, _):
-        (request,) = await client.asked()
+    async with hub_with_request(tmp_path, asking(), Policy(rule=rules)) as (_, client, _):
+        (request,) = await client.pending_permissions()
         assert request["call"]["writes"] is True
 
 
 @pytest.mark.slow
 async def test_a_policy_that_changes_decides_what_waits(tmp_path: Path) -> None:
-    async with asked(tmp_path, asking()) as (hub, client, session):
-        await client.asked()
+    async with hub_with_request(tmp_path, asking()) as (hub, client, session):
+        await client.pending_permissions()
         hub.runner.set_policy(Policy(rule=(Rule(decision="deny", writes=True),)))
         assert (await client.ended(session, "k"))["state"] == "done"
         (event,) = await resolved(client, session)
@@ -255,8 +259,8 @@ async def test_what_rules_allow_too_late_is_shown_and_rules_that_change_decide_i
 ) -> None:
     monkeypatch.setattr("quarterdeck.host.requests.permissions.HOOK_SECONDS", -1.0)
     allowing = Policy(rule=(Rule(decision="allow", writes=True),))
-    async with asked(tmp_path, asking(), allowing) as (hub, client, session):
-        (request,) = await client.asked()
+    async with hub_with_request(tmp_path, asking(), allowing) as (hub, client, session):
+        (request,) = await client.pending_permissions()
         shown = await client.get(f"/api/permissions/{request['requestId']}")
         assert shown["digest"] == request["digest"]
         hub.runner.set_policy(Policy(rule=(Rule(decision="deny", writes=True),)))
@@ -272,8 +276,8 @@ async def test_a_request_on_which_the_rules_fail_is_shown(
         raise RecursionError
 
     monkeypatch.setattr("quarterdeck.runner.permissions.inbox.decide", fail)
-    async with asked(tmp_path, asking()) as (hub, client, session):
-        (request,) = await client.asked()
+    async with hub_with_request(tmp_path, asking()) as (hub, client, session):
+        (request,) = await client.pending_permissions()
         hub.runner.set_policy(Policy())
         answer = {"optionId": "allow_once", "digest": request["digest"]}
         await client.post(f"/api/permissions/{request['requestId']}/answer", answer)
@@ -283,7 +287,7 @@ async def test_a_request_on_which_the_rules_fail_is_shown(
 @pytest.mark.slow
 async def test_an_unanswered_request_is_rejected_when_it_expires(tmp_path: Path) -> None:
     policy = Policy(expiry_seconds=0.2)
-    async with asked(tmp_path, asking(), policy) as (_, client, session):
+    async with hub_with_request(tmp_path, asking(), policy) as (_, client, session):
         assert (await client.ended(session, "k"))["state"] == "done"
         (event,) = await resolved(client, session)
         assert event["payload"]["outcome"]["optionId"] == "reject_once"
@@ -336,7 +340,7 @@ async def test_a_call_id_that_is_used_again_inherits_no_allowed_command(
             if number:
                 await client.ended(session, f"k{number - 1}")
             await client.prompt(session, f"k{number}")
-        (request,) = await client.asked()
+        (request,) = await client.pending_permissions()
         assert request["call"]["command"] is None
         assert (request["call"]["agentSays"], request["call"]["source"]) == ("rm -rf dist", "title")
         assert await resolved(client, session) == []
@@ -349,7 +353,7 @@ async def test_a_call_id_that_is_used_again_inherits_no_allowed_command(
 async def test_the_input_of_an_open_call_counts_when_its_request_has_none(tmp_path: Path) -> None:
     rules = (Rule(decision="allow", commands=("git status*",)),)
     agent = scripted(HARMLESS, {**ASKED, "title": "Look around"})
-    async with asked(tmp_path, agent, Policy(rule=rules)) as (_, client, session):
+    async with hub_with_request(tmp_path, agent, Policy(rule=rules)) as (_, client, session):
         assert (await client.ended(session, "k"))["state"] == "done"
         (event,) = await resolved(client, session)
         assert event["payload"]["outcome"]["optionId"] == "allow_once"
@@ -358,10 +362,10 @@ async def test_the_input_of_an_open_call_counts_when_its_request_has_none(tmp_pa
 async def test_a_call_that_changes_after_it_was_allowed_is_reported(tmp_path: Path) -> None:
     changed = {"progress": "edit-1", "input": {"path": "/etc/passwd"}}
     agent = asking(allowed=[changed, changed, {"finish": "edit-1"}])
-    async with asked(tmp_path, agent) as (hub, client, session):
+    async with hub_with_request(tmp_path, agent) as (hub, client, session):
         told: list[Any] = []
         runner_of(hub).host.subscribe(None, 0, told.append)
-        (request,) = await client.asked()
+        (request,) = await client.pending_permissions()
         answer = {"optionId": "allow_once", "digest": request["digest"]}
         await client.post(f"/api/permissions/{request['requestId']}/answer", answer)
         await client.ended(session, "k")
@@ -383,7 +387,7 @@ async def test_a_mismatch_is_in_the_log_the_transcript_and_the_audit_after_a_res
     async with running(given) as (_, client):
         session = await client.session("mine", tmp_path)
         await client.prompt(session, "k")
-        (request,) = await client.asked()
+        (request,) = await client.pending_permissions()
         answer = {"optionId": "allow_once", "digest": request["digest"]}
         await client.post(f"/api/permissions/{request['requestId']}/answer", answer)
         await client.ended(session, "k")
@@ -410,8 +414,8 @@ async def test_odd_values_of_an_agent_break_neither_the_turn_nor_the_transcript(
     odd = {"sessionUpdate": "tool_call_update", "toolCallId": "edit-1", "status": {"no": "text"}}
     lists = {"sessionUpdate": "agent_message_chunk", "content": [1]}
     agent = asking(allowed=[{"update": odd}, {"update": lists}, {"say": "done"}])
-    async with asked(tmp_path, agent) as (_, client, session):
-        (request,) = await client.asked()
+    async with hub_with_request(tmp_path, agent) as (_, client, session):
+        (request,) = await client.pending_permissions()
         answer = {"optionId": "allow_once", "digest": request["digest"]}
         await client.post(f"/api/permissions/{request['requestId']}/answer", answer)
         assert (await client.ended(session, "k"))["state"] == "done"
@@ -422,10 +426,14 @@ async def test_odd_values_of_an_agent_break_neither_the_turn_nor_the_transcript(
 @pytest.mark.slow
 async def test_a_call_that_stays_as_it_was_allowed_is_not_reported(tmp_path: Path) -> None:
     same = {"progress": "edit-1", "input": {"path": "{cwd}/a.py"}}
-    async with asked(tmp_path, asking(allowed=[same, {"finish": "edit-1"}])) as (hub, client, key):
+    async with hub_with_request(tmp_path, asking(allowed=[same, {"finish": "edit-1"}])) as (
+        hub,
+        client,
+        key,
+    ):
         told: list[Any] = []
         runner_of(hub).host.subscribe(None, 0, told.append)
-        (request,) = await client.asked()
+        (request,) = await client.pending_permissions()
         answer = {"optionId": "allow_once", "digest": request["digest"]}
         await client.post(f"/api/permissions/{request['requestId']}/answer", answer)
         await client.ended(key, "k")
@@ -443,7 +451,7 @@ async def test_of_many_devices_that_answer_at_once_exactly_one_counts(tmp_path: 
         answered: list[str] = []
         async with _devices(owner, tmp_path / "home", 20) as devices:
             for _ in steps:
-                (request,) = await owner.asked()
+                (request,) = await owner.pending_permissions()
                 winners = await _all_answer(devices, request)
                 assert len(winners) == 1
                 answered.append(winners[0])
@@ -495,7 +503,7 @@ async def test_an_update_of_an_agent_is_no_elicitation_after_a_restart(tmp_path:
     async with running(given) as (_, client):
         session = await client.session("mine", tmp_path)
         await client.prompt(session, "k")
-        (request,) = await client.asked()
+        (request,) = await client.pending_permissions()
         answer = {"optionId": "allow_once", "digest": request["digest"]}
         await client.post(f"/api/permissions/{request['requestId']}/answer", answer)
         await client.ended(session, "k")
@@ -544,7 +552,7 @@ async def test_elicitations_are_listed_answered_once_and_stored_without_the_answ
     form = {"type": "object", "properties": {"name": {"type": "string"}}}
     question = {"mode": "form", "message": "Your name?", "requestedSchema": form}
     step = {"request": "elicitation/create", "params": {"sessionId": "{session}", **question}}
-    async with asked(tmp_path, scripted(step)) as (_, client, session):
+    async with hub_with_request(tmp_path, scripted(step)) as (_, client, session):
         answer = await client.until("/api/elicitations", lambda answer: answer["elicitations"])
         (waiting,) = answer["elicitations"]
         assert waiting["request"]["message"] == "Your name?"
@@ -563,8 +571,8 @@ async def test_a_number_that_comes_again_because_the_log_was_moved_away_is_a_new
     tmp_path: Path,
 ) -> None:
     home = tmp_path / "home"
-    async with asked(tmp_path, asking()) as (_, client, session):
-        (first,) = await client.asked()
+    async with hub_with_request(tmp_path, asking()) as (_, client, session):
+        (first,) = await client.pending_permissions()
         body = {"optionId": "reject_once", "digest": first["digest"]}
         await client.post(f"/api/permissions/{first['requestId']}/answer", body)
         await client.ended(session, "k")
@@ -573,8 +581,8 @@ async def test_a_number_that_comes_again_because_the_log_was_moved_away_is_a_new
     with edited(home / "runner.db") as database:
         database.execute("UPDATE decisions SET requested_at = '2020-01-01T00:00:00Z'")
         database.execute("DELETE FROM prompts")
-    async with asked(tmp_path, asking()) as (_, client, session):
-        (second,) = await client.asked()
+    async with hub_with_request(tmp_path, asking()) as (_, client, session):
+        (second,) = await client.pending_permissions()
         assert second["requestId"] == first["requestId"]
         body = {"optionId": "allow_once", "digest": second["digest"]}
         await client.post(f"/api/permissions/{second['requestId']}/answer", body)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from quarterdeck.host.log.repair import ToolCallRepair
+from quarterdeck.host.log.tool_call_repair import ToolCallRepair
 from quarterdeck.policy import Call, Policy, Rule, assess_risk, decide, read_call
 from quarterdeck.protocol import Normalized
-from quarterdeck.runner.permissions.card import shown_call
+from quarterdeck.runner.permissions.card import whole_call
 
 LINE = "echo out; touch made.txt; exit 3"
 FILE = "/p/notes.txt"
@@ -265,4 +265,4 @@ def test_what_was_announced_is_shown_with_a_request_that_does_not_repeat_it(
     request: Any = SimpleNamespace(
         tool_call={"toolCallId": "c", **sent}, earlier=repair.open_call("c")
     )
-    assert shown_call(request) == {"toolCallId": "c", **sent, **shown}
+    assert whole_call(request) == {"toolCallId": "c", **sent, **shown}

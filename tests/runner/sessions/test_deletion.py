@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from quarterdeck.agents.catalogue import AgentSettings
+from quarterdeck.agents import AgentSettings
 from quarterdeck.client import Client as EnvelopeClient, WebSocketTransport
 from quarterdeck.errors import RequestRejected
 from quarterdeck.hub import Hub
@@ -27,7 +27,7 @@ async def decided_session(client: Client, folder: Path) -> str:
     """Return a session with a message, a permission request and its decision."""
     session = await client.session("mine", folder)
     await client.prompt(session, "k", SAID)
-    (waiting,) = await client.asked()
+    (waiting,) = await client.pending_permissions()
     answer = {"optionId": "allow_once", "digest": waiting["digest"]}
     await client.post(f"/api/permissions/{waiting['requestId']}/answer", answer)
     assert (await client.ended(session, "k"))["prompt"] == [{"type": "text", "text": SAID}]
@@ -96,7 +96,7 @@ async def test_a_repeated_answer_shows_nothing_of_a_deleted_session(tmp_path: Pa
     async with running(options(tmp_path / "home", mine=scripted(ASKED))) as (_, client):
         session = await client.session("mine", tmp_path)
         await client.prompt(session, "k", SAID)
-        (waiting,) = await client.asked()
+        (waiting,) = await client.pending_permissions()
         path = f"/api/permissions/{waiting['requestId']}/answer"
         answer = {"optionId": "allow_once", "digest": waiting["digest"], "key": "first"}
         decided = await client.post(path, answer)
@@ -129,7 +129,7 @@ async def test_a_prompt_of_a_deleted_session_is_cancelled_for_waiting_callers(
         session = await client.session("mine", tmp_path)
         await client.prompt(session, "runs", SAID)
         await client.prompt(session, "waits", SAID)
-        await client.asked()
+        await client.pending_permissions()
         ends: dict[str, Any] = {}
 
         async def wait(key: str) -> None:

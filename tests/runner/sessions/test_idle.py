@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from quarterdeck.agents.catalogue import AgentSettings
+from quarterdeck.agents import AgentSettings
 from quarterdeck.hub import Hub, HubOptions
 from tests.hub.api.kit import ASK, Client, running, scripted
 from tests.hub.runners import runner_of
@@ -65,7 +65,7 @@ async def test_an_agent_that_works_or_waits_or_could_not_come_back_is_left_alone
     async with running(set_up(tmp_path / "asks", scripted(ASK))) as (hub, client):
         session = await client.session("mine", tmp_path)
         await client.prompt(session, "k1")
-        await client.asked()
+        await client.pending_permissions()
         await looked(hub)
         assert await agents(client) == 1
     forgetful = scripted({"say": "hi"}, capabilities={})

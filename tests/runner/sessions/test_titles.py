@@ -20,7 +20,7 @@ TITLED = {"update": {"sessionUpdate": "session_info_update", "title": "The agent
 OTHER: tuple[str, dict[str, Any]] = ("current-mode-update", {"currentModeId": "m"})
 
 
-def asked(text: str) -> tuple[str, dict[str, Any]]:
+def prompted(text: str) -> tuple[str, dict[str, Any]]:
     return "user-message-chunk", {"content": {"type": "text", "text": text}}
 
 
@@ -116,13 +116,13 @@ async def test_a_session_says_when_its_last_event_was_also_after_a_restart(tmp_p
 
 async def test_nothing_is_read_of_a_session_without_news_and_little_of_a_long_one() -> None:
     storage, headings = await opened()
-    last = await storage.add(1, OTHER, asked("Mend "), asked("it"), *[said("word")] * 5000)
+    last = await storage.add(1, OTHER, prompted("Mend "), prompted("it"), *[said("word")] * 5000)
     await headings.learn([("s", last)])
     assert (headings.get("s").title, headings.get("s").last_at) == ("Mend it", iso_seconds(last))
     assert storage.reads == 2
     await headings.learn([("s", last)])
     assert storage.reads == 2
-    last = await storage.add(last + 1, asked("more"))
+    last = await storage.add(last + 1, prompted("more"))
     await headings.learn([("s", last)])
     assert (headings.get("s").title, headings.get("s").last_at) == ("Mend it", iso_seconds(last))
     assert storage.reads == 3
@@ -130,10 +130,10 @@ async def test_nothing_is_read_of_a_session_without_news_and_little_of_a_long_on
 
 async def test_a_prompt_whose_parts_are_not_all_stored_is_read_again() -> None:
     storage, headings = await opened()
-    last = await storage.add(1, OTHER, asked("Mend "))
+    last = await storage.add(1, OTHER, prompted("Mend "))
     await headings.learn([("s", last)])
     assert headings.get("s").title == "Mend"
-    last = await storage.add(last + 1, asked("it"), said("done"))
+    last = await storage.add(last + 1, prompted("it"), said("done"))
     await headings.learn([("s", last)])
     assert headings.get("s").title == "Mend it"
 
@@ -141,14 +141,14 @@ async def test_a_prompt_whose_parts_are_not_all_stored_is_read_again() -> None:
 async def test_a_prompt_without_words_gives_no_title_and_the_next_one_does() -> None:
     storage, headings = await opened()
     picture = ("user-message-chunk", {"content": {"type": "image", "data": "", "mimeType": "x/y"}})
-    last = await storage.add(1, picture, said("nice"), *[OTHER] * 40, asked("Paint it"), OTHER)
+    last = await storage.add(1, picture, said("nice"), *[OTHER] * 40, prompted("Paint it"), OTHER)
     await headings.learn([("s", last)])
     assert headings.get("s").title == "Paint it"
 
 
 async def test_a_first_prompt_is_not_looked_for_without_end() -> None:
     storage, headings = await opened()
-    last = await storage.add(1, *[OTHER] * MOST, asked("late"), OTHER)
+    last = await storage.add(1, *[OTHER] * MOST, prompted("late"), OTHER)
     await headings.learn([("s", last)])
     assert headings.get("s").title is None
     reads = storage.reads
@@ -161,7 +161,7 @@ async def test_sessions_are_listed_although_their_events_cannot_be_read(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     storage, headings = await opened()
-    last = await storage.add(1, asked("Mend it"), OTHER)
+    last = await storage.add(1, prompted("Mend it"), OTHER)
     storage.fails = True
     await headings.learn([("s", last)])
     assert headings.get("s").title is None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from quarterdeck.policy import read_command, risk_of_call
-from quarterdeck.policy.risk import risk_of_command
+from quarterdeck.policy.risk_findings import risk_of_command
 from quarterdeck.views.context import assess_risk, categorize_tool, describe_tool_call
 
 CATEGORIES = {

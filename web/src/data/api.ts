@@ -57,7 +57,7 @@ export class Api {
 
 function unreached(isLate: boolean): Refusal {
   return isLate
-    ? { code: 'timeout', message: 'the hub did not answer in time', status: 0, retryable: true }
+    ? { code: 'timeout', message: 'the hub did not respond in time', status: 0, retryable: true }
     : { code: 'network', message: 'the hub cannot be reached', status: 0, retryable: true }
 }
 

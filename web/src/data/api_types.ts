@@ -6,6 +6,21 @@ export interface Actor {
   kind?: 'device' | 'editor' | 'program'
 }
 
+export interface AddedServer {
+  name: string
+  command?: string
+  args?: string[]
+  env?: { [key: string]: string }
+  url?: string
+  transport?: 'http' | 'sse'
+  headers?: { [key: string]: string }
+}
+
+export interface AdoptProgram {
+  past?: boolean
+  hook?: boolean
+}
+
 export interface AgentCapabilitiesWire {
   loadSession?: boolean | null
   mcpCapabilities?: { [key: string]: unknown } | null
@@ -17,6 +32,11 @@ export interface AgentCapabilitiesWire {
 
 export interface AgentList {
   agents: AgentView[]
+}
+
+export interface AgentSessionPage {
+  sessions: { [key: string]: unknown }[]
+  nextCursor?: string | null
 }
 
 export interface AgentView {
@@ -48,6 +68,12 @@ export interface AnswerPermission {
 export interface AuthStatus {
   state: string
   accounts?: unknown[]
+}
+
+export interface BeginSignIn {
+  methodId: string
+  columns?: number
+  rows?: number
 }
 
 export interface BrowserSubscription {
@@ -91,6 +117,18 @@ export interface ChangeKinds {
   kinds: PushKinds
 }
 
+export interface CodeAnswer {
+  code: string
+  expiresAt: string
+  command: string
+  isReachable: boolean
+}
+
+export interface CodeRequest {
+  name?: string
+  seconds?: number
+}
+
 export interface Compacted {
   files: CompactedFile[]
 }
@@ -113,7 +151,9 @@ export interface CreateSession {
   agent?: string | null
   agentId?: string | null
   mcpServers?: { [key: string]: unknown }[]
+  mcp?: McpServers | null
   additionalDirectories?: string[]
+  machine?: string | null
 }
 
 export interface DecidedBy {
@@ -147,16 +187,18 @@ export interface Device {
   expiresAt: string | null
   lastAddress: string | null
   userAgent: string | null
+  machineScopes: { [key: string]: 'admin' | 'approve' | 'prompt' | 'view' }
 }
 
 export interface DeviceChange {
   name?: string | null
   scope?: 'admin' | 'approve' | 'prompt' | 'view' | null
+  machineScopes?: { [key: string]: 'admin' | 'approve' | 'prompt' | 'view' } | null
 }
 
 export interface DeviceEvent {
   deviceId: string
-  what: 'changed' | 'config-changed' | 'expired' | 'new-address' | 'paired' | 'refused-agent' | 'revoked' | 'token-renewed' | 'unverified'
+  what: 'changed' | 'config-changed' | 'expired' | 'machine-joined' | 'machine-refused' | 'machine-removed' | 'machine-renamed' | 'new-address' | 'paired' | 'refused-agent' | 'revoked' | 'token-renewed' | 'unverified'
   name: string
   address: string | null
   userAgent: string | null
@@ -218,6 +260,55 @@ export interface FolderList {
   recent: string[]
 }
 
+export interface ForeignProgram {
+  name: string
+  title: string
+  integrationMethod: string
+  isInstalled: boolean
+  mode?: 'live' | 'past'
+  folder: string
+  followed: number
+  running: number
+  waitingBytes: number
+  hook?: ProgramHook
+  advice: string
+}
+
+export interface ForeignSession {
+  id: string
+  cwd: string
+  path: string
+  size: number
+  changedAt: number
+  title: string | null
+  parentId: string | null
+  parentCallId: string | null
+  isRunning: boolean
+  status: 'busy' | 'idle' | 'unknown' | 'waiting'
+  waitingFor: string
+  pid: number | null
+}
+
+export interface ForeignState {
+  program: string
+  title: string
+  integrationMethod: string
+  isRunning: boolean
+  status: string
+  waitingFor: string
+  answersRequests: boolean
+  takesCommands: boolean
+}
+
+export interface FoundSession {
+  session: ForeignSession
+  isAdopted: boolean
+}
+
+export interface FoundSessionList {
+  sessions: FoundSession[]
+}
+
 export interface Health {
   status: 'damaged' | 'degraded' | 'ok'
 }
@@ -235,18 +326,62 @@ export interface HubFacts {
   startedAt: string
   sessions: number
   agents: number
-  pendingApprovals: number
+  pendingPermissions: number
   queuedPrompts: number
   damages: string[]
+  databaseProblem?: string
   home?: string
+}
+
+export interface InstallAgent {
+  version?: string | null
+}
+
+export interface InstallJob {
+  name: string
+  state: 'done' | 'failed' | 'running'
+  stage: 'cache-hit' | 'downloading' | 'extracting' | 'failed' | 'installed' | 'resolving' | 'verifying'
+  version: string | null
+  downloadedBytes: number | null
+  totalBytes: number | null
+  reason: string | null
+  changes: string[]
+}
+
+export interface InstallList {
+  installs: InstallJob[]
+}
+
+export interface JoinAnswer {
+  machine: Machine
+  hubKey: string
+  version: string
+}
+
+export interface JoinRequest {
+  code: string
+  name?: string
+  isNameChosen?: boolean
+  publicKey: string
+  signature: string
+  version: string
+  oldest: number
+  newest: number
 }
 
 export interface KnownAgent {
   name: string
   command: string
   args: string[]
-  source: 'built-in' | 'configured' | 'well-known'
+  source: 'built-in' | 'configured' | 'registry' | 'well-known'
   installed: boolean
+  title: string
+  summary: string
+  icon: string
+  package: string
+  testedVersion: string | null
+  installedVersion: string | null
+  signIn: string
   envNames: string[]
   url: string | null
   headerNames: string[]
@@ -260,6 +395,55 @@ export interface KnownAgentList {
 export interface LineTally {
   added: number
   deleted: number
+}
+
+export interface Machine {
+  id: string
+  name: string
+  joinedAt: string
+  lastSeenAt: string | null
+  version: string
+}
+
+export interface MachineChange {
+  name: string
+}
+
+export interface MachineFacts {
+  id: string
+  name: string
+  state: 'away' | 'connected'
+  since: string | null
+  joinedAt: string
+  version: string
+  skew: string
+  sessions: number
+  waiting: number
+  answers: WaitingAnswer[]
+  problem: string
+}
+
+export interface MachineList {
+  machines: MachineFacts[]
+}
+
+export interface McpServerList {
+  servers: McpServerView[]
+}
+
+export interface McpServerView {
+  name: string
+  command: string
+  url: string
+  variables: string[]
+  missing: string[]
+  projects: string[]
+  isUsed: boolean
+}
+
+export interface McpServers {
+  configured?: string[] | null
+  added?: AddedServer[]
 }
 
 export interface MessageEntry {
@@ -351,6 +535,7 @@ export interface PairingAnswer {
   pairing: Pairing
   code: string
   link: string
+  reach: Reach
 }
 
 export interface PairingList {
@@ -391,11 +576,22 @@ export interface Policy {
   expiry_seconds: number | null
 }
 
+export interface ProgramHook {
+  settings: string
+  command: string
+  isInstalled: boolean
+  problem: string
+}
+
+export interface ProgramList {
+  programs: ForeignProgram[]
+}
+
 export interface PromptEntry {
   key: string
   sessionId: string
   state: 'cancelled' | 'done' | 'failed' | 'interrupted' | 'queued' | 'running'
-  mode: 'interrupt' | 'queue'
+  mode: 'interrupt' | 'queue' | 'steer'
   prompt: { [key: string]: unknown }[]
   seq?: number
   stopReason?: string
@@ -403,6 +599,7 @@ export interface PromptEntry {
   by?: Actor
   createdAt: string
   updatedAt: string
+  waitsUntil?: string
 }
 
 export interface PromptError {
@@ -419,8 +616,8 @@ export interface Providers {
 }
 
 export interface PushKinds {
-  approvals?: boolean
-  questions?: boolean
+  permissions?: boolean
+  elicitations?: boolean
   finished?: boolean
   failed?: boolean
 }
@@ -433,6 +630,19 @@ export interface PushSubscribe {
 export interface PushView {
   publicKey: string
   subscription: SubscriptionView | null
+}
+
+export interface Reach {
+  isEnabled: boolean
+  isUsable: boolean
+  url: string | null
+  found: string
+  nextStep: string
+  trustSteps: number
+  ways: Way[]
+  trustUrl: string | null
+  fingerprint: string | null
+  pin: string | null
 }
 
 export interface Receipt {
@@ -461,6 +671,10 @@ export interface Refusal {
   error: Error
 }
 
+export interface RegistryFetched {
+  changed: boolean
+}
+
 export interface RenewAnswer {
   token: string
 }
@@ -479,7 +693,7 @@ export interface Rule {
 export interface SendPrompt {
   key: string
   prompt: string | { [key: string]: unknown }[]
-  mode?: 'interrupt' | 'queue'
+  mode?: 'interrupt' | 'queue' | 'steer'
 }
 
 export interface SessionFile {
@@ -490,6 +704,7 @@ export interface SessionFile {
 export interface SessionList {
   sessions: SessionOverview[]
   epoch: string
+  epochs: { [key: string]: string }
   damages: string[]
 }
 
@@ -508,7 +723,9 @@ export interface SessionOverview {
   parentSessionId?: string
   forkedFrom?: { [key: string]: unknown }
   archived: boolean
+  foreign?: ForeignState
   damage?: string
+  machine?: string
 }
 
 export interface SessionStatusResponse {
@@ -555,6 +772,37 @@ export interface ShownCall {
 
 export interface SignIn {
   methodId: string
+}
+
+export interface SignInInput {
+  text: string
+}
+
+export interface SignInMethod {
+  id: string
+  name: string
+  kind: 'agent' | 'environment' | 'terminal'
+  description: string
+  variables: string[]
+}
+
+export interface SignInMethods {
+  methods: SignInMethod[]
+}
+
+export interface SignInOutput {
+  text: string
+  position: number
+  signIn: SignInState
+}
+
+export interface SignInState {
+  id: string
+  agent: string
+  kind: 'agent' | 'terminal'
+  state: 'done' | 'failed' | 'running'
+  reason: string
+  retried: string[]
 }
 
 export interface SpawnAgent {
@@ -631,6 +879,23 @@ export interface TurnEntry {
   stopReason: unknown
   usage: unknown
   error: unknown
+}
+
+export interface WaitingAnswer {
+  requestId: string
+  optionId: string | null
+  by: string
+  until: string
+}
+
+export interface Way {
+  kind: 'network' | 'public' | 'relay' | 'tailscale' | 'vpn'
+  state: 'possible' | 'unavailable' | 'usable'
+  url: string | null
+  found: string
+  nextStep: string
+  worksFrom: string
+  trustSteps: number
 }
 
 export interface WholeEntry {

@@ -1,9 +1,11 @@
-// The data layer: one stream, one outbox, the lists, and the open sessions.
+// The data layer: one stream, one outbox, what the host's events report (`HostData`), and the open
+// sessions.
 import { computed, effect, signal, untracked } from '@preact/signals-core'
 import type { ContentBlock, JsonObject } from '../protocol/types.ts'
 import { Api, type ApiOptions, pathSegment, ResponseOrder } from './api.ts'
+import { adoptionCalls, onMachine } from './adoption.ts'
 import { StoredDraft } from './drafts.ts'
-import { Lists, agentOf, rowOf } from './lists.ts'
+import { HostData, agentOf, rowOf } from './host_data.ts'
 import { Outbox, newKey } from './outbox.ts'
 import { prefetchTranscripts } from './prefetch.ts'
 import { Push, type PushBrowser } from './push.ts'
@@ -24,17 +26,24 @@ import type {
   Draft,
   FolderList,
   HubFacts,
+  JoinCode,
   KnownAgent,
+  Machine,
+  McpServerView,
   Outcome,
   Pairing,
   PairingCodes,
   PermissionRequest,
   Policy,
   Elicitation,
+  Reach,
   Scope,
   SessionFile,
   SessionRow,
   SessionView,
+  SignInMethods,
+  SignInOutput,
+  SignInState,
 } from './types.ts'
 
 /** The answer to an end of a device that the hub could not store yet. */
@@ -87,8 +96,10 @@ export function createData(environment: Environment): Data & { stop(): void } {
     () => device.value?.id ?? null,
     (action) => onApplied(action),
   )
-  const lists = new Lists(api, clock, outbox.actions)
-  const stream = new Stream(api, clock, lists)
+  const hostData = new HostData(api, clock, outbox.actions)
+  const known = (name: string, rest: string) =>
+    `/api/agents/known/${encodeURIComponent(name)}${rest}`
+  const stream = new Stream(api, clock, hostData)
   const isPaired = (): boolean => stream.connection.peek().state !== 'unpaired'
   const offline = new OfflineTranscripts(storage, isPaired)
   const offlineInbox = new OfflineInbox(storage, isPaired)
@@ -101,6 +112,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
   let stopCleanup = () => {}
   let stopPrefetch = () => {}
   let stopInbox = () => {}
+  let stopAnswers = () => {}
 
   function onApplied(action: Action): void {
     if (action.sessionId !== null) open.get(action.sessionId)?.refreshPrompts()
@@ -119,6 +131,11 @@ export function createData(environment: Environment): Data & { stop(): void } {
     void push.refresh()
   }
 
+  hostData.onInstalled = () =>
+    void api.get<{ agents: KnownAgent[] }>('/api/agents/known').then((outcome) => {
+      if (outcome.ok) knownAgents.value = outcome.value.agents
+    })
+
   function start(): void {
     stopEffect = effect(() => {
       const { state } = stream.connection.value
@@ -127,16 +144,20 @@ export function createData(environment: Environment): Data & { stop(): void } {
     })
     // Sessions deleted elsewhere have no offline copy.
     stopCleanup = effect(() => {
-      if (!lists.isLoaded.value) return
-      const known = new Set(lists.sessions.value.map((each) => each.sessionId))
+      if (!hostData.isLoaded.value) return
+      const known = new Set(hostData.sessions.value.map((each) => each.sessionId))
       for (const { sessionId } of offline.rows.value) {
         if (!known.has(sessionId)) untracked(() => void offline.forget(sessionId))
       }
     })
-    stopPrefetch = prefetchTranscripts(api, clock, lists.sessions)
+    stopPrefetch = prefetchTranscripts(api, clock, hostData.sessions)
     stopInbox = effect(() => {
-      if (stream.connection.value.state === 'live') return keepInbox(lists.pending.all.value)
+      if (stream.connection.value.state === 'live') return keepInbox(hostData.pending.all.value)
       return undefined
+    })
+    stopAnswers = effect(() => {
+      const pending = new Set(hostData.pending.all.value.map((each) => each.requestId))
+      untracked(() => outbox.forgetAnswers(pending))
     })
     void identify()
     void outbox.start()
@@ -172,7 +193,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
         stream,
         clock,
         actions: outbox.actions,
-        row: (id: string) => lists.row(id),
+        row: (id: string) => hostData.row(id),
         offline,
         frame: environment.frame,
       }
@@ -208,8 +229,8 @@ export function createData(environment: Environment): Data & { stop(): void } {
   }
 
   function putRow(wire: WireSession): SessionRow {
-    lists.put(wire)
-    return rowOf(wire, 0)
+    hostData.put(wire)
+    return rowOf(wire, 0, hostData.machines.peek() ?? [])
   }
 
   const deviceResponses = new ResponseOrder()
@@ -228,7 +249,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
     sendPrompt(
       sessionId: string,
       prompt: string | ContentBlock[],
-      mode: 'queue' | 'interrupt' = 'queue',
+      mode: 'queue' | 'interrupt' | 'steer' = 'queue',
     ): Action {
       const key = newKey()
       const body = { key, prompt: blocks(prompt), mode }
@@ -286,7 +307,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
   }
 
   const calls = {
-    createSession: (wanted: { agent: string; cwd: string }) =>
+    createSession: (wanted: Parameters<Data['createSession']>[0]) =>
       outcomeOf(api.post<WireSession>('/api/sessions', wanted), putRow),
     async reopenSession(sessionId: string): Promise<Outcome<SessionRow>> {
       const resumed = await api.post<WireSession>(session(sessionId, '/resume'))
@@ -301,33 +322,63 @@ export function createData(environment: Environment): Data & { stop(): void } {
       outcomeOf(api.post<WireSession>(session(sessionId, '/fork'), {}), putRow),
     renameSession: (sessionId: string, title: string) =>
       outcomeOf(api.call<WireSession>('PUT', session(sessionId, '/title'), { title }), putRow),
-    archiveSession: (sessionId: string) =>
+    archiveSession: (sessionId: string, archived: boolean) =>
       outcomeOf(
-        api.call<WireSession>('PUT', session(sessionId, '/archived'), { archived: true }),
+        api.call<WireSession>('PUT', session(sessionId, '/archived'), { archived }),
         () => {
-          lists.refresh()
+          hostData.refresh()
           return null
         },
       ),
     endAgent: (sessionId: string) =>
       outcomeOf(api.post<WireSession>(session(sessionId, '/end-agent'), {}), () => null),
-    startAgent: (name: string) =>
+    startAgent: (name: string, machine: string | null = null) =>
       outcomeOf(
-        api.post<Partial<AgentRow>>(`/api/agents/known/${encodeURIComponent(name)}`),
+        api.post<Partial<AgentRow>>(known(onMachine(machine, name), '')),
         (agent) => {
-          lists.refreshAgentsNow()
+          hostData.refreshAgentsNow()
           return agentOf(agent)
         },
       ),
     stopAgent: (agentId: string) =>
       outcomeOf(api.call<null>('DELETE', `/api/agents/${encodeURIComponent(agentId)}`), () => null),
+    installAgent: (name: string) =>
+      outcomeOf(api.call<unknown>('POST', known(name, '/install'), {}), () => null),
+    signInMethods: (name: string) => api.get<SignInMethods>(known(name, '/sign-in')),
+    beginSignIn: (name: string, methodId: string) =>
+      api.call<SignInState>('POST', known(name, '/sign-in'), { methodId }),
+    signInOutput: (id: string, after: number) =>
+      api.get<SignInOutput>(`/api/sign-ins/${encodeURIComponent(id)}?after=${after}`),
+    typeSignIn: (id: string, text: string) =>
+      outcomeOf(
+        api.call<null>('POST', `/api/sign-ins/${encodeURIComponent(id)}/input`, { text }),
+        () => null,
+      ),
+    cancelSignIn: (id: string) =>
+      outcomeOf(api.call<null>('DELETE', `/api/sign-ins/${encodeURIComponent(id)}`), () => null),
     refreshKnownAgents: () =>
       outcomeOf(api.get<{ agents: KnownAgent[] }>('/api/agents/known'), (answer) => {
         knownAgents.value = answer.agents
         return null
       }),
-    folders: (path?: string) =>
-      api.get<FolderList>(`/api/folders${path ? `?path=${encodeURIComponent(path)}` : ''}`),
+    agentsOn: (machine: string) =>
+      outcomeOf(
+        api.get<{ agents: KnownAgent[] }>(`/api/agents/known?machine=${encodeURIComponent(machine)}`),
+        (answer) => answer.agents,
+      ),
+    folders(path?: string, machine: string | null = null): Promise<Outcome<FolderList>> {
+      const query = new URLSearchParams()
+      if (path) query.set('path', path)
+      if (machine !== null) query.set('machine', machine)
+      return api.get<FolderList>(`/api/folders?${query}`)
+    },
+    mcpServers(path: string, machine: string | null): Promise<Outcome<readonly McpServerView[]>> {
+      const query = new URLSearchParams(machine === null ? { path } : { path, machine })
+      return outcomeOf(
+        api.get<{ servers: McpServerView[] }>(`/api/mcp?${query}`),
+        (answer) => answer.servers,
+      )
+    },
     files: (sessionId: string, query: string) =>
       outcomeOf(
         api.get<{ files: SessionFile[] }>(
@@ -336,6 +387,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
         (answer) => answer.files,
       ),
     policy: () => api.get<Policy>('/api/policy'),
+    reach: () => api.get<Reach>('/api/reach'),
     decisions(query: { before?: number; session?: string } = {}): Promise<Outcome<Decision[]>> {
       const given = Object.entries(query).map(([name, each]) => [name, String(each)])
       const search = new URLSearchParams(given)
@@ -348,14 +400,14 @@ export function createData(environment: Environment): Data & { stop(): void } {
 
   const deviceCalls = {
     async pair(code: string, name: string): Promise<Outcome<{ isStored: boolean }>> {
-      if (environment.signer === null) return refusedPairing('a program pairs by itself, with a token')
+      if (environment.signer === null) return refusedPairing('programs use a token instead of a pairing code')
       const outcome = await environment.signer.pair<PairAnswer>(code, name)
       if (!outcome.ok) return outcome
       device.value = { ...outcome.value.answer.device, isThis: true }
       stream.stop()
       stream.start()
       void identify()
-      lists.refresh()
+      hostData.refresh()
       for (const view of open.values()) view.retry()
       return { ok: true, value: { isStored: outcome.value.isStored } }
     },
@@ -387,7 +439,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
       if (outcome.ok) {
         newSession.clear()
         device.value = null
-        const message = 'this device signed out; pair it again to use it'
+        const message = 'this device has signed out; pair it again to use it'
         stream.lock({ code: 'quarterdeck/unauthorized', message, status: 401, retryable: false })
         await outbox.clear()
         await offlineInbox.clear()
@@ -398,20 +450,40 @@ export function createData(environment: Environment): Data & { stop(): void } {
     },
   }
 
+  const machineCalls = {
+    createJoinCode: () => api.post<JoinCode>('/api/machines/codes', {}),
+    renameMachine: (id: string, name: string) =>
+      outcomeOf(
+        api.call<Machine>('PATCH', `/api/machines/${encodeURIComponent(id)}`, { name }),
+        () => {
+          hostData.refreshMachinesNow()
+          return null
+        },
+      ),
+    removeMachine: (id: string) =>
+      outcomeOf(api.call<null>('DELETE', `/api/machines/${encodeURIComponent(id)}`), () => {
+        hostData.onMachines()
+        return null
+      }),
+  }
+
   return {
     connection: stream.connection,
     canPair: Signer.isSupported(),
-    isLoaded: lists.isLoaded,
+    isLoaded: hostData.isLoaded,
     device,
     facts,
-    damages: lists.damages,
-    sessions: lists.sessions,
+    damages: hostData.damages,
+    runner: hostData.runner,
+    machines: hostData.machines,
+    sessions: hostData.sessions,
     lastSeen: offline.rows,
-    agents: lists.agents,
+    agents: hostData.agents,
     knownAgents,
-    permissions: lists.pending.permissions,
-    elicitations: lists.pending.elicitations,
-    requests: lists.pending.all,
+    installs: hostData.installs,
+    permissions: hostData.pending.permissions,
+    elicitations: hostData.pending.elicitations,
+    requests: hostData.pending.all,
     knownInbox: offlineInbox.known,
     devices,
     actions: outbox.actions,
@@ -428,6 +500,7 @@ export function createData(environment: Environment): Data & { stop(): void } {
       stopCleanup()
       stopPrefetch()
       stopInbox()
+      stopAnswers()
       outbox.stop()
       stream.stop()
     },
@@ -437,6 +510,8 @@ export function createData(environment: Environment): Data & { stop(): void } {
     ...actions,
     ...calls,
     ...deviceCalls,
+    ...machineCalls,
+    ...adoptionCalls(api, putRow),
     enablePush: (kinds) => push.enable(kinds),
     disablePush: () => push.disable(),
     setPushKind: (kind, on) => push.setKind(kind, on),

@@ -1,7 +1,13 @@
 // The transcript of a session in the page: it starts from a page of the hub's transcript and then
-// applies live events by the same rules as the hub. Entries are immutable: a changed one is a new
-// object. `OpenSession` puts them into a signal before the next frame; `screens/session.tsx` draws
-// them.
+// applies live events by the same rules as the hub (`views/transcript.py`):
+//
+// - tool calls, terminals, the plan and all other state: `Fold` (`protocol/reduce.ts`) reduces the event,
+//   and the entry follows the change that it reports;
+// - messages: chunks of one message are merged here (`#chunk`), not by `Fold`. A state has the text of
+//   all messages; the page has only the entries that are loaded.
+//
+// Entries are immutable: a changed one is a new object. `OpenSession` puts them into a signal before the
+// next frame; `screens/session.tsx` draws them.
 import type { MessageUpdateEvent, SessionStatusChangeEvent } from '../protocol/events.ts'
 import { ignoreNewer } from '../protocol/exhaustive.ts'
 import { shownContent } from '../protocol/diffs.ts'
@@ -226,7 +232,7 @@ export class LiveTranscript {
     if (messageId !== null) this.#open.set(openKey(kind, messageId), event.seq)
   }
 
-  /** Put the whole content of a message where it began; its later pieces are left empty. */
+  /** Put the whole content of a message where it began; its later pieces are removed. */
   #replaceMessage(event: MessageUpdateEvent): void {
     const { kind, messageId, content } = event.payload
     if (content == null || messageId == null) return
@@ -356,7 +362,9 @@ export class LiveTranscript {
   #onStatus(event: SessionStatusChangeEvent, before: SessionStatus): void {
     const status = this.state.connection.status
     const resumed = event.payload.resumed === true
-    const isNotable = (status === 'disconnected' || status === 'closed') && status !== before
+    const isLoss = (status === 'disconnected' || status === 'closed') && status !== before
+    // The log of a session that was started elsewhere begins with it: nothing has stopped here.
+    const isNotable = isLoss && event.seq > 1
     if (isNotable || (resumed && before !== 'creating')) {
       this.#push({ type: 'status', seq: event.seq, at: event.ts, status, resumed })
     }

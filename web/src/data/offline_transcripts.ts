@@ -67,7 +67,7 @@ export class OfflineTranscripts {
 
   #show(transcripts: readonly OfflineTranscript[]): void {
     // Their status and pending requests are unknown while offline.
-    this.rows.value = transcripts.map(({ row }) => ({ ...row, group: 'idle', waiting: 0 }))
+    this.rows.value = transcripts.map(({ row }) => ({ ...row, group: 'idle', pendingRequests: 0 }))
   }
 }
 

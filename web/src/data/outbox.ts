@@ -1,6 +1,8 @@
-// Actions that are sent to the hub. Each is stored on this device until the hub has answered, and has
-// an idempotency key: sent twice, it is applied once. Actions of one session are sent in order; while
-// the hub cannot be reached, an action and all behind it stay queued.
+// Actions that are sent to the hub. Each is stored on this device until the hub has answered. Sent
+// twice, it has the effect of one: prompts and answers to permission requests carry an idempotency key;
+// an answer to an elicitation counts only while that is pending (a later one is refused as answered by
+// this device, see `#wasDoneBefore`); the others state what is to be. Actions of one session are sent
+// in order; while the hub cannot be reached, an action and all behind it stay queued.
 //
 //     queued → sent → applied | failed
 //        ↑______|                        the hub was not reached
@@ -210,12 +212,25 @@ export class Outbox {
   #applied(stored: StoredAction, answer: unknown): void {
     this.#forget(stored.key)
     const problem = (answer as { problem?: string } | null)?.problem ?? null
-    this.#change(stored.key, { state: 'applied', refusal: null, problem })
+    // An answer to a request of a machine that is away: the hub sends it later.
+    const waits =
+      stored.kind === 'answer-permission' &&
+      (answer as { state?: string } | null)?.state === 'pending'
+    this.#change(stored.key, { state: 'applied', refusal: null, problem, waits })
     const action = this.#find(stored.key)
     if (action !== undefined) this.#onApplied(action, answer)
+    if (waits) return // shown as long as its request is: `forgetAnswers`
     this.#clock.after(SHOWN_MS, () => {
       this.#actions.value = this.#actions.value.filter((each) => each.key !== stored.key)
     })
+  }
+
+  /** Drop answers that waited for a machine, if their requests are not pending any more. */
+  forgetAnswers(pending: ReadonlySet<string>): void {
+    const isOver = (each: Action): boolean => each.waits && !pending.has(each.target ?? '')
+    if (this.#actions.peek().some(isOver)) {
+      this.#actions.value = this.#actions.peek().filter((each) => !isOver(each))
+    }
   }
 
   #fail(stored: StoredAction, refusal: Refusal): void {
@@ -265,6 +280,7 @@ export class Outbox {
       state,
       refusal,
       problem: null,
+      waits: false,
       body: body ?? {},
     }
     this.#actions.value = [...this.#actions.value, action]

@@ -1,14 +1,14 @@
 // Pending requests of all sessions: permission requests and elicitations. They come whole with the
-// host's events: what the hub derived of a permission request travels as
-// `extensions.quarterdeck.request`, so nothing is fetched. `Lists` passes the events on; an answer is an
-// action of the outbox, and is shown with its request until the hub has decided.
+// host's events: what the runner derived of a permission request (`runner/permissions/card.py`) travels as
+// `extensions.quarterdeck.request`, so nothing is fetched. `HostData` passes the events on; an answer is an
+// action of the outbox, and is shown with its request until the runner has decided.
 import { computed, signal, type ReadonlySignal } from '@preact/signals-core'
 import type { HostElicitationSnapshot, PermissionUpdatedPayload } from '../protocol/events.ts'
 import type * as api from './api_types.ts'
 import type { HostState } from './stream.ts'
 import type { Action, AgentRequest, Elicitation, PermissionRequest } from './types.ts'
 
-/** What the hub derived of a permission request; it travels with the request's event. */
+/** What the runner derived of a permission request; it travels with the request's event. */
 type DerivedRequest = Pick<
   api.PermissionCard,
   'digest' | 'call' | 'options' | 'isAmbiguous' | 'cwd' | 'agent' | 'expiresAt' | 'askedBecause'
@@ -22,17 +22,24 @@ export class PendingRequests {
   readonly #permissions = signal<readonly PermissionRequest[]>([])
   readonly #elicitations = signal<readonly Elicitation[]>([])
 
-  /** `titleOf` returns the title of a session, which may come after its request. */
+  /**
+   * `titleOf` returns the title of a session, which may come after its request; `waiting` has the
+   * answers that the hub sends when a machine is back, given by any device.
+   */
   constructor(
     actions: ReadonlySignal<readonly Action[]>,
     titleOf: (sessionId: string) => string | null,
+    waiting: ReadonlySignal<readonly api.WaitingAnswer[]>,
   ) {
     const titled = (request: PermissionRequest): PermissionRequest => {
       const title = titleOf(request.sessionId)
       return title === request.title ? request : { ...request, title }
     }
     this.permissions = computed(() =>
-      this.#permissions.value.map(titled).map(withAnswers(actions.value)),
+      this.#permissions.value
+        .map(titled)
+        .map(withAnswers(actions.value))
+        .map((item) => withWaiting(item, waiting.value)),
     )
     this.elicitations = computed(() => this.#elicitations.value.map(withAnswers(actions.value)))
     this.all = computed(() => [...this.permissions.value, ...this.elicitations.value])
@@ -75,7 +82,7 @@ function derivedOf(extensions: unknown): DerivedRequest | null {
   return ours?.request ?? null
 }
 
-/** A request as it is shown; null without what the hub derived, for then it cannot be answered here. */
+/** A request as it is shown; null without what the runner derived, for then it cannot be answered here. */
 function permissionOf(
   payload: PermissionUpdatedPayload,
   derived: DerivedRequest | null,
@@ -116,4 +123,26 @@ function withAnswers(actions: readonly Action[]) {
     const answer = actions.findLast((each) => each.target === item.requestId)
     return answer === undefined ? item : { ...item, answer }
   }
+}
+
+/** A request with the answer that the hub has, unless this device is sending one. */
+function withWaiting(
+  item: PermissionRequest,
+  waiting: readonly api.WaitingAnswer[],
+): PermissionRequest {
+  const given = waiting.find((each) => each.requestId === item.requestId)
+  if (given === undefined || (item.answer !== null && item.answer.state !== 'failed')) return item
+  const answer: Action = {
+    key: `waiting ${item.requestId}`,
+    kind: 'answer-permission',
+    sessionId: item.sessionId,
+    target: item.requestId,
+    state: 'applied',
+    at: 0,
+    refusal: null,
+    problem: null,
+    waits: true,
+    body: given.optionId === null ? { cancelled: true } : { optionId: given.optionId },
+  }
+  return { ...item, answer }
 }

@@ -11,7 +11,7 @@ interface Answer {
   subscription: { kinds: Kinds; problem?: string | null } | null
 }
 
-const ALL: Kinds = { approvals: true, questions: true, finished: true, failed: true }
+const ALL: Kinds = { permissions: true, elicitations: true, finished: true, failed: true }
 const TEST_MS = 20_000
 
 /** The browser as push needs it. */
@@ -76,7 +76,7 @@ export class Push {
       const saved = await this.#api.call('PUT', '/api/push', body)
       if (!saved.ok) return this.#failed(saved.refusal)
     } catch (error) {
-      return this.#failed(sentence(`the browser could not subscribe: ${String(error)}`))
+      return this.#failed(refusalOf(`the browser could not subscribe: ${String(error)}`))
     }
     this.#set({ state: 'on', kinds: wanted })
     return { ok: true, value: null }
@@ -154,10 +154,10 @@ export class Push {
 }
 
 function refused(message: string): Outcome<never> {
-  return { ok: false, refusal: sentence(message) }
+  return { ok: false, refusal: refusalOf(message) }
 }
 
-function sentence(message: string): Refusal {
+function refusalOf(message: string): Refusal {
   return { code: 'push', message, status: 0, retryable: false }
 }
 

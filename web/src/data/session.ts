@@ -8,7 +8,7 @@ import type { SessionEvent, SessionState } from '../protocol/types.ts'
 import { type Api, pathSegment, ResponseOrder } from './api.ts'
 import type { StoredDraft } from './drafts.ts'
 import type { OfflineTranscripts } from './offline_transcripts.ts'
-import type { Clock, SessionListener, Stream } from './stream.ts'
+import type { Clock, SessionSubscriber, Stream } from './stream.ts'
 import { LiveTranscript, type WireEntry, promptKeyOf } from './live_transcript.ts'
 import type { Action, Entry, Outcome, Prompt, Refusal, SessionRow, SessionView } from './types.ts'
 
@@ -38,7 +38,7 @@ const PROMPTS_MS = 60
 const STORE_MS = 3000
 const BUSY = new Set<SessionEvent['type']>(['session-status-change', 'prompt-finished', 'user-message-chunk'])
 
-export class OpenSession implements SessionView, SessionListener {
+export class OpenSession implements SessionView, SessionSubscriber {
   readonly sessionId: string
   readonly phase = signal<'loading' | 'ready' | 'failed' | 'gone'>('loading')
   readonly problem = signal<Refusal | null>(null)
@@ -107,7 +107,7 @@ export class OpenSession implements SessionView, SessionListener {
     this.#stateVersion = -1
     this.hasOlder.value = hasOlder
     this.problem.value = null
-    this.#services.stream.follow(this.sessionId, seq, epoch, this)
+    this.#services.stream.subscribe(this.sessionId, seq, epoch, this)
     this.#flush()
     this.phase.value = 'ready'
     this.refreshPrompts()
@@ -308,7 +308,7 @@ export class OpenSession implements SessionView, SessionListener {
     this.#cancelPrompts()
     this.#storeOffline()
     void this.draft.save()
-    this.#services.stream.unfollow(this.sessionId)
+    this.#services.stream.unsubscribe(this.sessionId)
     this.#onClose()
   }
 
@@ -325,12 +325,21 @@ interface WirePrompt {
   error?: Prompt['error']
   by?: Prompt['by']
   createdAt: string
+  waitsUntil?: string
 }
 
 function promptOf(wire: WirePrompt): Prompt {
   const { key, state, mode, prompt, createdAt } = wire
-  const [error, by] = [wire.error ?? null, wire.by ?? null]
-  return { key, state, mode, prompt, createdAt, error, by, action: null }
+  const [error, by, waitsUntil] = [wire.error ?? null, wire.by ?? null, wire.waitsUntil ?? null]
+  return { key, state, mode, prompt, createdAt, error, by, waitsUntil, action: null }
+}
+
+/** Whether a prompt did not get to its machine in time, or was refused there: it is in no log. */
+export function hasNotArrived(prompt: Prompt): boolean {
+  const code = prompt.error?.code
+  return (
+    prompt.state === 'failed' && (code === 'quarterdeck/expired' || code === 'quarterdeck/failed')
+  )
 }
 
 /** The prompt queue including this device's unsent actions. */
@@ -341,7 +350,9 @@ export function withActions(
   begun: string | null,
 ): readonly Prompt[] {
   const ours = actions.filter((each) => each.sessionId === sessionId && each.state !== 'applied')
-  const live = queue.filter((each) => each.state === 'queued' || each.state === 'running')
+  const live = queue.filter(
+    (each) => each.state === 'queued' || each.state === 'running' || hasNotArrived(each),
+  )
   const known = new Set(queue.map((each) => each.key))
   const changed = live.map((each) => {
     const action = ours.findLast((one) => one.target === each.key) ?? null
@@ -359,6 +370,7 @@ export function withActions(
         prompt: body.prompt,
         error: action.refusal,
         by: null,
+        waitsUntil: null,
         createdAt: new Date(action.at).toISOString(),
         action,
       }

@@ -36,7 +36,7 @@ export interface HubRequest {
 }
 
 /** A proof of the hub, and when it was given. */
-interface Session {
+interface HubProof {
   nonce: string
   time: number
   at: number
@@ -63,7 +63,7 @@ const NONCE_TIMEOUT_MS = 10_000
 export class Signer {
   readonly #options: SignerOptions
   #key: DeviceKey | null = null
-  #session: Promise<Session | null> | null = null
+  #session: Promise<HubProof | null> | null = null
 
   constructor(options: SignerOptions) {
     this.#options = options
@@ -196,7 +196,7 @@ export class Signer {
     url: URL,
     body: Uint8Array<ArrayBuffer> | null,
     key: DeviceKey,
-    session: Session,
+    session: HubProof,
   ): Promise<string> {
     const time = Math.round(session.time + this.#options.now() - session.at)
     const parts = [key.deviceId, session.nonce, String(time), randomText()]
@@ -207,7 +207,7 @@ export class Signer {
   }
 
   /** The proof of the hub; null if what answers is not the hub that this browser was paired with. */
-  #proven(key: DeviceKey): Promise<Session | null> {
+  #proven(key: DeviceKey): Promise<HubProof | null> {
     if (this.#session === null) {
       const session = this.#prove(key)
       this.#session = session
@@ -220,7 +220,7 @@ export class Signer {
     return this.#session
   }
 
-  async #prove(key: DeviceKey): Promise<Session | null> {
+  async #prove(key: DeviceKey): Promise<HubProof | null> {
     const challenge = randomText()
     const asked = this.#options.now()
     const { nonce, time, signature } = await this.#answer(challenge)
@@ -257,7 +257,12 @@ export class Signer {
     }
     if (code !== UNAUTHORIZED) return false
     const stored = await this.#options.store.load()
-    if (stored === null || stored.deviceId === key.deviceId) return false
+    if (stored === null || stored.deviceId === key.deviceId) {
+      // A hub that was set up again does not know this browser either. It was asked with the proof
+      // of the earlier one; asked again, it cannot prove that it is that hub.
+      this.lost()
+      return (await this.#prove(key).catch(() => undefined)) === null
+    }
     this.#key = stored // another window has paired this browser again
     this.lost()
     return true

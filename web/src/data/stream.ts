@@ -1,4 +1,4 @@
-// The event stream: one connection for the host's log and the logs of the open sessions. After a
+// The event stream: one connection for the host stream and the logs of the open sessions. After a
 // disconnect it resumes where it was: it counts the position in each log, and passes no event twice.
 // A position is a number and the epoch of the log; in another epoch the number may mean another event,
 // and the hub sends a `reset` instead.
@@ -11,9 +11,11 @@ import type { HostEvent, SessionEvent } from '../protocol/types.ts'
 import type { Api } from './api.ts'
 import { isUnpaired, refusalOf } from './refusals.ts'
 import { SseParser, type SseEvent } from './sse.ts'
-import type { Connection, Refusal } from './types.ts'
+import type { Connection, ForeignState, Refusal, RunnerState } from './types.ts'
 
-/** What a `reset` of the host's log has instead of older events. */
+export const USUAL_RUNNER: RunnerState = { isConnected: true, isDraining: false }
+
+/** What a `reset` of the host stream has instead of older events. */
 export interface HostState {
   agents: unknown[]
   sessions: unknown[]
@@ -23,7 +25,7 @@ export interface HostState {
 }
 
 /** `OpenSession` (`session.ts`) for each open session. */
-export interface SessionListener {
+export interface SessionSubscriber {
   onEvent(event: SessionEvent): void
   onCaughtUp(): void
   /** The prompt queue changed; it is not part of the log. */
@@ -33,17 +35,22 @@ export interface SessionListener {
   onEnded(reason: string, message: string): void
 }
 
-/** `Lists` (`lists.ts`): sessions and agents; it passes requests to `PendingRequests`. */
-export interface HostListener {
+/** `HostData` (`host_data.ts`): sessions and agents; it passes requests to `PendingRequests`. */
+export interface HostSubscriber {
   onEvent(event: HostEvent): void
   onHostState(state: HostState): void
+  onRunner(runner: RunnerState): void
+  /** What another program reports about a session that it runs; null if it is not followed. */
+  onForeign(sessionId: string, foreign: ForeignState | null): void
+  /** Machines of the hub have changed; with `isFirst`, they may have before this connection. */
+  onMachines(isFirst: boolean): void
   onCaughtUp(): void
 }
 
-interface Track {
+interface Subscription {
   seq: number
   epoch: string
-  listener: SessionListener
+  subscriber: SessionSubscriber
   isBehind: boolean
 }
 
@@ -57,6 +64,11 @@ const SILENCE_MS = 35_000
 const DELAYS_MS = [250, 1000, 2000, 4000, 8000, 15_000]
 // A connection that lasts this long resets the back-off.
 const STEADY_MS = 10_000
+// Why the hub disconnects, as it is shown; the reason of any other code is shown as it was sent.
+const DROPPED: Record<string, string> = {
+  shutdown: 'reconnecting',
+  'too-slow': 'disconnected: too slow; reconnecting',
+}
 
 export class Stream {
   readonly #connection = signal<Connection>({
@@ -68,8 +80,8 @@ export class Stream {
   })
   readonly #api: Api
   readonly #clock: Clock
-  readonly #host: HostListener
-  #tracks = new Map<string, Track>()
+  readonly #host: HostSubscriber
+  #subscriptions = new Map<string, Subscription>()
   #hostCursor = ''
   #isHostBehind = true
   #failures = 0
@@ -81,7 +93,7 @@ export class Stream {
   #isStarted = false
   #isRestarting = false
 
-  constructor(api: Api, clock: Clock, host: HostListener) {
+  constructor(api: Api, clock: Clock, host: HostSubscriber) {
     this.#api = api
     this.#clock = clock
     this.#host = host
@@ -123,14 +135,14 @@ export class Stream {
     this.#setState('unpaired', refusal.message)
   }
 
-  /** Follow a session after an event of an epoch of the log. */
-  follow(sessionId: string, seq: number, epoch: string, listener: SessionListener): void {
-    this.#tracks.set(sessionId, { seq, epoch, listener, isBehind: true })
+  /** Subscribe to a session after an event of an epoch of the log. */
+  subscribe(sessionId: string, seq: number, epoch: string, subscriber: SessionSubscriber): void {
+    this.#subscriptions.set(sessionId, { seq, epoch, subscriber, isBehind: true })
     this.#restart()
   }
 
-  unfollow(sessionId: string): void {
-    if (this.#tracks.delete(sessionId)) this.#restart()
+  unsubscribe(sessionId: string): void {
+    if (this.#subscriptions.delete(sessionId)) this.#restart()
   }
 
   /** The sessions are in the address: another set needs another connection. */
@@ -145,8 +157,8 @@ export class Stream {
   }
 
   #address(): string {
-    const query = [...this.#tracks].map(
-      ([sessionId, track]) => `session=${encodeURIComponent(`${sessionId}:${positionOf(track)}`)}`,
+    const query = [...this.#subscriptions].map(
+      ([sessionId, subscription]) => `session=${encodeURIComponent(`${sessionId}:${positionOf(subscription)}`)}`,
     )
     query.push(`host=${encodeURIComponent(this.#hostCursor)}`)
     return `/api/stream?${query.join('&')}`
@@ -159,7 +171,7 @@ export class Stream {
     this.#attempt += 1
     this.#lastDataAt = this.#clock.now()
     this.#isHostBehind = true
-    for (const track of this.#tracks.values()) track.isBehind = true
+    for (const subscription of this.#subscriptions.values()) subscription.isBehind = true
     void this.#read(abort, this.#attempt)
     this.#watch()
   }
@@ -198,7 +210,11 @@ export class Stream {
         else this.#failed(refusal.message, refusal.code)
         return
       }
-      if (attempt === this.#attempt) this.#setState('catching-up', null)
+      if (attempt === this.#attempt) {
+        this.#host.onRunner(USUAL_RUNNER) // the hub reports what is not as usual
+        this.#host.onMachines(true)
+        this.#setState('catching-up', null)
+      }
       await this.#consume(response.body, attempt)
       reason = 'the connection was closed'
     } catch {
@@ -211,7 +227,7 @@ export class Stream {
 
   async #consume(body: ReadableStream<Uint8Array>, attempt: number): Promise<void> {
     const parser = new SseParser((event) => {
-      if (attempt === this.#attempt) this.#on(event)
+      if (attempt === this.#attempt) this.#onStreamEvent(event)
     })
     const reader = body.getReader()
     for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
@@ -231,7 +247,7 @@ export class Stream {
     this.#cancelTimer = this.#clock.after(wait, () => this.#connect())
   }
 
-  #on(event: SseEvent): void {
+  #onStreamEvent(event: SseEvent): void {
     const data = JSON.parse(event.data)
     switch (event.name) {
       case '':
@@ -251,27 +267,36 @@ export class Stream {
         this.#onEnded(data)
         break
       case 'dropped':
-        this.#failed('disconnected: too slow; reconnecting')
+        this.#failed(DROPPED[data.code] ?? data.reason)
         break
       case 'queue':
-        this.#tracks.get(data.sessionId)?.listener.onQueueChanged()
+        this.#subscriptions.get(data.sessionId)?.subscriber.onQueueChanged()
+        break
+      case 'runner':
+        this.#host.onRunner(data)
+        break
+      case 'machines':
+        this.#host.onMachines(false)
+        break
+      case 'foreign':
+        this.#host.onForeign(data.sessionId, data.foreign)
         break
       default: // a name of a newer hub
     }
   }
 
   #onSessionEvent(event: SessionEvent): void {
-    const track = this.#tracks.get(event.sessionId ?? '')
-    if (track === undefined || event.seq <= track.seq) return
-    track.seq = event.seq
-    track.listener.onEvent(event)
+    const subscription = this.#subscriptions.get(event.sessionId ?? '')
+    if (subscription === undefined || event.seq <= subscription.seq) return
+    subscription.seq = event.seq
+    subscription.subscriber.onEvent(event)
   }
 
   #onReset(event: SseEvent, data: { sessionId?: string } & Partial<HostState>): void {
     if (data.sessionId !== undefined) {
-      const track = this.#tracks.get(data.sessionId)
-      this.#tracks.delete(data.sessionId)
-      track?.listener.onReset()
+      const subscription = this.#subscriptions.get(data.sessionId)
+      this.#subscriptions.delete(data.sessionId)
+      subscription?.subscriber.onReset()
       return
     }
     this.#hostCursor = event.id.split('@', 1)[0] ?? ''
@@ -288,10 +313,10 @@ export class Stream {
       this.#isHostBehind = false
       this.#host.onCaughtUp()
     } else {
-      const track = this.#tracks.get(data.sessionId)
-      if (track !== undefined) {
-        track.isBehind = false
-        track.listener.onCaughtUp()
+      const subscription = this.#subscriptions.get(data.sessionId)
+      if (subscription !== undefined) {
+        subscription.isBehind = false
+        subscription.subscriber.onCaughtUp()
       }
     }
     this.#settle()
@@ -299,14 +324,14 @@ export class Stream {
 
   #onEnded(data: { sessionId?: string; reason: string; message?: string }): void {
     if (data.sessionId === undefined || data.reason === 'shutdown') return // the stream reconnects by itself
-    const track = this.#tracks.get(data.sessionId)
-    this.#tracks.delete(data.sessionId)
-    track?.listener.onEnded(data.reason, data.message ?? '')
+    const subscription = this.#subscriptions.get(data.sessionId)
+    this.#subscriptions.delete(data.sessionId)
+    subscription?.subscriber.onEnded(data.reason, data.message ?? '')
     this.#settle()
   }
 
   #settle(): void {
-    const isBehind = this.#isHostBehind || [...this.#tracks.values()].some((each) => each.isBehind)
+    const isBehind = this.#isHostBehind || [...this.#subscriptions.values()].some((each) => each.isBehind)
     if (!isBehind && this.#connection.value.state === 'catching-up') this.#setState('live', null)
   }
 
@@ -322,6 +347,6 @@ export class Stream {
   }
 }
 
-function positionOf(track: Track): string {
-  return track.epoch === '' ? String(track.seq) : `${track.epoch}-${track.seq}`
+function positionOf(subscription: Subscription): string {
+  return subscription.epoch === '' ? String(subscription.seq) : `${subscription.epoch}-${subscription.seq}`
 }

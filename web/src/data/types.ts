@@ -4,7 +4,12 @@
 // Signals hold immutable values: a changed value is a new object. Actions return at once with their
 // pending state; nothing here throws when the network is lost.
 import type { ReadonlySignal } from '@preact/signals-core'
-import type { AgentExit, ApprovalDifference, AuthMethod } from '../protocol/events.ts'
+import type {
+  AgentExit,
+  ApprovalDifference,
+  AuthMethod,
+  InstallProgressPayload,
+} from '../protocol/events.ts'
 import type {
   AgentStatus,
   ContentBlock,
@@ -25,13 +30,27 @@ import type * as api from './api_types.ts'
 export type {
   DeviceEvent,
   FolderList,
+  ForeignProgram,
+  ForeignState,
+  FoundSession,
+  AddedServer,
+  McpServers,
+  McpServerView,
   KnownAgent,
+  CodeAnswer as JoinCode,
+  MachineFacts as Machine,
   Pairing,
   PairingAnswer as PairingCodes,
   Policy,
+  Reach,
   Rule,
   RecordedDecision as Decision,
   SessionFile,
+  SignInMethod,
+  SignInMethods,
+  SignInOutput,
+  SignInState,
+  Way,
 } from './api_types.ts'
 
 /** An answer of the hub as the page holds it: what the hub leaves out is null. */
@@ -62,10 +81,21 @@ export type Refusal = api.Error & { status: number }
 // ---- rows ---------------------------------------------------------------------------------------
 
 export type Scope = api.Device['scope']
-export type Group = 'needs-you' | 'running' | 'idle' | 'done'
+export type Group = 'needs-you' | 'running' | 'idle' | 'done' | 'archived'
+
+/** Another machine than the hub's own, as a session of it is shown. */
+export interface SessionMachine {
+  id: string
+  name: string
+  isAway: boolean
+  /** Since when it is away or connected, in milliseconds; null if that is not known. */
+  since: number | null
+}
 
 export interface SessionRow {
   sessionId: string
+  /** Where it runs; null: on the hub's own machine. */
+  machine: SessionMachine | null
   status: SessionStatus
   group: Group
   agentId: string | null
@@ -77,13 +107,26 @@ export interface SessionRow {
   /** The time of the last event, in milliseconds. */
   lastAt: number | null
   lastSeq: number
-  /** The number of pending requests. */
-  waiting: number
+  pendingRequests: number
   /** What is wrong with its log, as a sentence. */
   damage: string | null
   additionalDirectories: readonly string[]
   /** The session whose agent started it, if it is that of a sub-agent. */
   parentSessionId: string | null
+  archived: boolean
+  /** The names of its MCP servers. */
+  mcpServers: readonly string[]
+  /** What is known of it in the program that it was started in, if that is another and followed. */
+  foreign: api.ForeignState | null
+}
+
+/** A session that an agent keeps itself, as it lists it. */
+export interface AgentSession {
+  sessionId: string
+  title: string | null
+  cwd: string | null
+  /** In milliseconds. */
+  updatedAt: number | null
 }
 
 export type AgentRow = OrNull<
@@ -185,7 +228,9 @@ export interface NoteEntry extends Omit<api.NoteEntry, 'severity' | 'update'> {
   update: JsonObject
 }
 
-export type Prompt = OrNull<Pick<api.PromptEntry, 'key' | 'mode' | 'error' | 'by' | 'createdAt'>> & {
+export type Prompt = OrNull<
+  Pick<api.PromptEntry, 'key' | 'mode' | 'error' | 'by' | 'createdAt' | 'waitsUntil'>
+> & {
   state: api.PromptEntry['state'] | 'sending'
   prompt: readonly ContentBlock[]
   /** This device's action on it, until it is applied or dismissed. */
@@ -275,6 +320,8 @@ export interface Action {
   readonly refusal: Refusal | null
   /** What to know about an answer that was applied and is not stored yet, as on a full disk. */
   readonly problem: string | null
+  /** Whether the hub has an answer that it sends when the session's machine is back. */
+  readonly waits: boolean
   /** The body that is sent, such as {optionId}; used to show it as pending. */
   readonly body: JsonObject
 }
@@ -297,6 +344,13 @@ export interface PushStatus {
 
 // ---- everything ---------------------------------------------------------------------------------
 
+/** The process that runs agents. */
+export interface RunnerState {
+  readonly isConnected: boolean
+  /** No turn starts: it restarts when running turns have ended. */
+  readonly isDraining: boolean
+}
+
 export interface Data {
   readonly connection: ReadonlySignal<Connection>
   /** Whether the sessions have been loaded. */
@@ -305,6 +359,9 @@ export interface Data {
   readonly facts: ReadonlySignal<HubFacts | null>
   /** What is wrong with the log: a sentence for each damage that is known, the first few. */
   readonly damages: ReadonlySignal<readonly string[]>
+  readonly runner: ReadonlySignal<RunnerState>
+  /** The machines that have joined the hub, without its own; null until they were listed. */
+  readonly machines: ReadonlySignal<readonly api.MachineFacts[] | null>
   /** Newest first within a group; groups in the order needs-you, running, idle, done. */
   readonly sessions: ReadonlySignal<readonly SessionRow[]>
   /** Sessions with an offline copy on this device, the last seen first. */
@@ -312,6 +369,8 @@ export interface Data {
   readonly agents: ReadonlySignal<readonly AgentRow[]>
   /** The agents that the hub knows by name; null until it has listed them. */
   readonly knownAgents: ReadonlySignal<readonly api.KnownAgent[] | null>
+  /** Installations that run or have failed, by the name of the agent. */
+  readonly installs: ReadonlySignal<ReadonlyMap<string, InstallProgressPayload>>
   readonly permissions: ReadonlySignal<readonly PermissionRequest[]>
   readonly elicitations: ReadonlySignal<readonly Elicitation[]>
   /** All pending requests: permission requests, then elicitations. */
@@ -338,7 +397,7 @@ export interface Data {
   sendPrompt(
     sessionId: string,
     prompt: string | ContentBlock[],
-    mode?: 'queue' | 'interrupt',
+    mode?: 'queue' | 'interrupt' | 'steer',
   ): Action
   editQueued(sessionId: string, key: string, prompt: string | ContentBlock[]): Action
   cancelQueued(sessionId: string, key: string): Action
@@ -358,24 +417,44 @@ export interface Data {
   /** Drop a failed or queued action. */
   dismissAction(key: string): void
 
-  createSession(wanted: { agent: string; cwd: string }): Promise<Outcome<SessionRow>>
+  /** `machine` is the id of another machine than the hub's own. */
+  createSession(wanted: {
+    agent: string
+    cwd: string
+    machine?: string
+    mcp?: api.McpServers
+  }): Promise<Outcome<SessionRow>>
+  /** The MCP servers that hub.toml has on a machine, and which a folder gets. */
+  mcpServers(path: string, machine: string | null): Promise<Outcome<readonly api.McpServerView[]>>
   reopenSession(sessionId: string): Promise<Outcome<SessionRow>>
   /** Create a session that continues this one, if its agent offers that. */
   forkSession(sessionId: string): Promise<Outcome<SessionRow>>
   renameSession(sessionId: string, title: string): Promise<Outcome<SessionRow>>
-  /** Leave a session out of lists. */
-  archiveSession(sessionId: string): Promise<Outcome<null>>
+  /** Hide a session from lists, or undo that. */
+  archiveSession(sessionId: string, archived: boolean): Promise<Outcome<null>>
   /** End the agent of a session that does not respond; queued prompts run with a new one. */
   endAgent(sessionId: string): Promise<Outcome<null>>
-  startAgent(name: string): Promise<Outcome<AgentRow>>
+  startAgent(name: string, machine?: string | null): Promise<Outcome<AgentRow>>
   stopAgent(agentId: string): Promise<Outcome<null>>
+  /** Installs an agent, or its tested version in place of another; `installs` shows how far it is. */
+  installAgent(name: string): Promise<Outcome<null>>
+  signInMethods(name: string): Promise<Outcome<api.SignInMethods>>
+  beginSignIn(name: string, methodId: string): Promise<Outcome<api.SignInState>>
+  /** What the terminal of a sign-in has shown after a position; waits some seconds for more. */
+  signInOutput(id: string, after: number): Promise<Outcome<api.SignInOutput>>
+  typeSignIn(id: string, text: string): Promise<Outcome<null>>
+  cancelSignIn(id: string): Promise<Outcome<null>>
   refreshKnownAgents(): Promise<Outcome<null>>
-  /** Folders under a path on the hub's computer; without a path, under a default one. */
-  folders(path?: string): Promise<Outcome<api.FolderList>>
+  /** The agents that another machine knows by name. */
+  agentsOn(machine: string): Promise<Outcome<readonly api.KnownAgent[]>>
+  /** Folders under a path on the hub's computer or another machine; without a path, a default one. */
+  folders(path?: string, machine?: string | null): Promise<Outcome<api.FolderList>>
   /** Files in the folders of a session that match letters of their names, the best match first. */
   files(sessionId: string, query: string): Promise<Outcome<readonly api.SessionFile[]>>
   /** The hub's automatic rules. */
   policy(): Promise<Outcome<api.Policy>>
+  /** How phones can reach the hub. */
+  reach(): Promise<Outcome<api.Reach>>
   decisions(query?: { before?: number; session?: string }): Promise<Outcome<api.RecordedDecision[]>>
 
   /** Make a key for this browser and register it; not stored, it ends with the page. */
@@ -394,6 +473,39 @@ export interface Data {
   deviceLog(): Promise<Outcome<api.DeviceEvent[]>>
   /** Returns what `revokeDevice` does. */
   logout(): Promise<Outcome<string | null>>
+
+  /** The programs of a machine whose sessions can be adopted; null is the hub's own machine. */
+  programs(machine: string | null): Promise<Outcome<readonly api.ForeignProgram[]>>
+  /** Follow a program; `hook` makes its permission requests answerable here. */
+  adoptProgram(
+    machine: string | null,
+    name: string,
+    wanted: { past: boolean; hook: boolean },
+  ): Promise<Outcome<api.ForeignProgram>>
+  releaseProgram(machine: string | null, name: string): Promise<Outcome<api.ForeignProgram>>
+  /** The sessions of a program on its machine, those that changed last first. */
+  foundSessions(
+    machine: string | null,
+    name: string,
+  ): Promise<Outcome<readonly api.FoundSession[]>>
+  adoptSession(machine: string | null, name: string, id: string): Promise<Outcome<SessionRow>>
+  /** A page of the sessions that a running agent keeps itself. */
+  agentSessions(
+    agentId: string,
+    cursor: string | null,
+  ): Promise<Outcome<{ sessions: readonly AgentSession[]; next: string | null }>>
+  /** Open a session that an agent keeps itself. */
+  openAgentSession(
+    machine: string | null,
+    agent: string,
+    session: AgentSession,
+  ): Promise<Outcome<SessionRow>>
+
+  /** Create a code with which one machine can join. */
+  createJoinCode(): Promise<Outcome<api.CodeAnswer>>
+  renameMachine(id: string, name: string): Promise<Outcome<null>>
+  /** Remove a machine from the hub: its link ends, and its sessions are not shown any more. */
+  removeMachine(id: string): Promise<Outcome<null>>
 
   enablePush(kinds?: Partial<Record<PushKind, boolean>>): Promise<Outcome<null>>
   disablePush(): Promise<Outcome<null>>

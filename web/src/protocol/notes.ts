@@ -113,7 +113,7 @@ export function noteText(update: JsonObject, sessionId: string): NoteText {
     case ELICITATION_UPDATED:
       return elicitationText(update)
     default:
-      return info(text(name) || 'Update without a name', '')
+      return info(text(name) || 'Unnamed update', '')
   }
 }
 
@@ -136,13 +136,13 @@ function compactionText(update: JsonObject): NoteText {
   const summary = blocksText(update['summary'])
   switch (status ?? 'in_progress') {
     case 'in_progress':
-      return info('Compacting the conversation', summary)
+      return info('Compacting the context', summary)
     case 'completed':
-      return info('Conversation compacted', summary)
+      return info('Context compacted', summary)
     case 'failed':
       return {
         severity: 'error',
-        title: 'The conversation could not be compacted',
+        title: 'The context could not be compacted',
         text: error || summary,
       }
     case 'cancelled':
@@ -158,7 +158,7 @@ function planText(update: JsonObject): NoteText {
   if (!Array.isArray(entries)) return info('Plan', text(plan['content']) || text(plan['uri']))
   const tables = entries.filter(isTable)
   const done = tables.filter((each) => each['status'] === 'completed').length
-  const lines = tables.map((each) => `${text(each['status'])}: ${text(each['content'])}`)
+  const lines = tables.map((each) => `${text(each['status']).replaceAll('_', ' ')}: ${text(each['content'])}`)
   return info(`Plan: ${done} of ${tables.length} done`, lines.join('\n'))
 }
 
@@ -194,7 +194,7 @@ function elicitationText(update: JsonObject): NoteText {
   const ends: Record<string, string> = { accept: 'answered', decline: 'declined', cancel: 'cancelled' }
   const states: Record<string, string> = { pending: 'waiting for an answer', superseded: 'withdrawn' }
   const shown = ends[text(update['action'])] ?? states[text(status)] ?? text(status)
-  return info(shown === '' ? 'Question' : `Question: ${shown}`, question)
+  return info(shown === '' ? 'Input request' : `Input request: ${shown}`, question)
 }
 
 function planOf(update: JsonObject): JsonObject {

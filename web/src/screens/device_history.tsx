@@ -97,7 +97,7 @@ function wordsOf(what: DeviceEvent['what']): string {
     case 'paired':
       return 'paired'
     case 'new-address':
-      return 'used at a new address'
+      return 'used from a new address'
     case 'changed':
       return 'name or scope changed'
     case 'token-renewed':
@@ -107,11 +107,19 @@ function wordsOf(what: DeviceEvent['what']): string {
     case 'expired':
       return 'expired'
     case 'refused-agent':
-      return 'a call by an agent was refused'
+      return 'a call by an agent was rejected'
     case 'unverified':
-      return 'a caller on this computer could not be verified'
+      return "a caller on the hub's computer could not be verified"
     case 'config-changed':
       return 'rules or agents changed in hub.toml'
+    case 'machine-joined':
+      return 'machine joined'
+    case 'machine-renamed':
+      return 'machine renamed'
+    case 'machine-removed':
+      return 'machine removed'
+    case 'machine-refused':
+      return 'machine rejected: it was removed'
     default:
       return ignoreNewer(what) ?? what
   }

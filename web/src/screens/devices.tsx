@@ -7,10 +7,11 @@ import { now, slowNow } from '../ui/clock'
 import { CopyButton } from '../ui/code'
 import { age, countdown, sentence, timeOf } from '../ui/format'
 import { DevicesIcon, PlusIcon } from '../ui/icons'
-import { Banner, ChoiceList, showToast, Sheet } from '../ui/kit'
+import { Banner, ChoiceList, Sheet, showRefusal, showToast } from '../ui/kit'
 import { QrCode } from '../ui/qr'
 import { Screen } from '../ui/screen'
 import { DeviceHistory } from './device_history'
+import { PhoneAccess, Step, TrustSteps } from './phone_access'
 
 export const SCOPES: readonly { value: Scope; label: string; note: string }[] = [
   { value: 'view', label: 'View', note: 'See sessions and pending requests' },
@@ -55,6 +56,7 @@ export function DevicesScreen(): JSX.Element {
       ) : (
         <p class="note">Only an admin device can pair other devices.</p>
       )}
+      {data.may('admin') ? <PhoneAccess /> : null}
       {data.may('admin') ? <DeviceHistory /> : null}
       {isPairing ? <PairSheet onClose={() => setPairing(false)} /> : null}
       {changing === null ? null : (
@@ -90,7 +92,7 @@ function DeviceSheet({ device, onClose }: { device: Device; onClose: () => void 
   const rename = async (): Promise<void> => {
     const outcome = await data.renameDevice(device.id, name)
     if (outcome.ok) onClose()
-    else showToast(outcome.refusal.message, 'bad')
+    else showRefusal(outcome.refusal)
   }
   const revoke = async (): Promise<void> => {
     if (!isSure) {
@@ -99,7 +101,7 @@ function DeviceSheet({ device, onClose }: { device: Device; onClose: () => void 
     }
     const outcome = device.isThis ? await data.logout() : await data.revokeDevice(device.id)
     if (!outcome.ok) {
-      showToast(outcome.refusal.message, 'bad')
+      showRefusal(outcome.refusal)
       return
     }
     onClose()
@@ -137,7 +139,7 @@ function DeviceSheet({ device, onClose }: { device: Device; onClose: () => void 
       ) : null}
       <p class="note">
         Scope: {scopeName(device.scope).toLowerCase()}.
-        {isOwner ? ' This is the user of the hub’s computer, and cannot be revoked.' : ''}
+        {isOwner ? " The hub's own computer always has access." : ''}
       </p>
       {isOwner || !(device.isThis || data.may('admin')) ? null : (
         <button type="button" class="button bad" onClick={() => void revoke()}>
@@ -169,7 +171,7 @@ function PairSheet({ onClose }: { onClose: () => void }): JSX.Element {
     setKnown(new Set(data.devices.value.map((device) => device.id)))
     const outcome = await data.createPairing({ scope, name: '' })
     if (outcome.ok) setCodes(outcome.value)
-    else showToast(outcome.refusal.message, 'bad')
+    else showRefusal(outcome.refusal)
   }
   useEffect(() => {
     if (codes === null) return undefined
@@ -211,26 +213,35 @@ function PairSheet({ onClose }: { onClose: () => void }): JSX.Element {
 
 function Codes({ codes }: { codes: PairingCodes }): JSX.Element {
   const left = (timeOf(codes.pairing.expiresAt) ?? 0) - now.value
-  const isHere = /\/\/(?:localhost|127\.|\[::1\])/.test(codes.link)
+  const { reach } = codes
   return (
     <div class="codes">
       {left <= 0 ? (
-        <Banner tone="bad">This code has expired. Close this window and create a new one.</Banner>
+        <Banner tone="bad">This code has expired. Close this dialog and create a new code.</Banner>
       ) : null}
-      <p>Scan this code with the other device, or open the link there.</p>
-      <QrCode text={codes.link} label="QR code of the pairing link" />
+      <TrustSteps reach={reach} />
+      {reach.isUsable ? (
+        <>
+          <p>Scan this code with the other device, or open the link there.</p>
+          <QrCode text={codes.link} label="QR code for the pairing link" />
+        </>
+      ) : (
+        <Banner tone="warn">
+          <span>
+            {reach.found}: this link works only in a browser on the hub's computer.{' '}
+            <Step text={reach.nextStep} />
+          </span>
+        </Banner>
+      )}
       <p class="link-line">
         <code>{codes.link}</code>
         <CopyButton text={codes.link} />
       </p>
-      <p class="muted">Or enter this pairing code on the other device:</p>
+      <p class="muted">
+        {reach.isUsable ? 'Or enter this pairing code on the other device:' : 'Or enter this pairing code:'}
+      </p>
       <p class="pair-code">{codes.code}</p>
       {left > 0 ? <p class="muted">Single use · expires in {countdown(left)}</p> : null}
-      {isHere ? (
-        <p class="note">
-          This link works only on this computer: the hub does not listen on a network address.
-        </p>
-      ) : null}
     </div>
   )
 }

@@ -33,7 +33,7 @@ export function InboxScreen({ request }: { request: string | null }): JSX.Elemen
       ) : (
         <RequestCards requests={requests} />
       )}
-      <RecentDecisions waiting={requests.map((item) => item.requestId).join(' ')} />
+      <RecentDecisions pending={requests.map((item) => item.requestId).join(' ')} />
     </Screen>
   )
 }
@@ -45,7 +45,7 @@ function LastKnown({ known, isListed }: { known: KnownInbox | null; isListed: bo
   if (known === null) {
     return (
       <Banner tone="plain">
-        {now} {isOffline ? 'This device does not know which requests are pending.' : ''}
+        {now} {isOffline ? 'Pending requests cannot be loaded while offline.' : ''}
       </Banner>
     )
   }
@@ -58,7 +58,7 @@ function LastKnown({ known, isListed }: { known: KnownInbox | null; isListed: bo
     <section aria-label="Last known requests">
       <Banner tone="plain">
         {now} At {moment(known.at, slowNow.value)}, {what}
-        {hasRows ? ':' : '.'} {isOffline ? 'There may be others now.' : ''}
+        {hasRows ? ':' : '.'} {isOffline ? 'There may be newer requests.' : ''}
       </Banner>
       {hasRows ? (
         <ul class="list">
@@ -124,8 +124,8 @@ function CallTitle({ call, cwd }: { call: HeadlineFacts; cwd: string }): JSX.Ele
   )
 }
 
-/** `waiting` identifies the pending requests: when it changes, there may be a new decision. */
-function RecentDecisions({ waiting }: { waiting: string }): JSX.Element | null {
+/** `pending` identifies the pending requests: when it changes, there may be a new decision. */
+function RecentDecisions({ pending }: { pending: string }): JSX.Element | null {
   const [decisions, setDecisions] = useState<readonly Decision[]>([])
   useEffect(() => {
     let isHere = true
@@ -136,7 +136,7 @@ function RecentDecisions({ waiting }: { waiting: string }): JSX.Element | null {
     return () => {
       isHere = false
     }
-  }, [waiting])
+  }, [pending])
   if (decisions.length === 0) return null
   return (
     <section class="decided">

@@ -4,6 +4,7 @@
 import type { ComponentChildren, JSX } from 'preact'
 import { data, type SessionRow } from '../data/index.ts'
 import { OfflineBanner } from '../ui/connection'
+import { RunnerBanner } from '../ui/runner'
 import { PlusIcon, Wheel } from '../ui/icons'
 import { Empty } from '../ui/kit'
 import { RouteLink } from '../ui/route_link'
@@ -25,6 +26,7 @@ export function Overview(): JSX.Element {
     <div class="screen overview">
       <h1 class="aside">Sessions</h1>
       <OfflineBanner />
+      <RunnerBanner />
       {rows.length === 0 ? null : (
         <div class="scroll">
           <div class="column">

@@ -4,6 +4,7 @@ import { computed, signal } from '@preact/signals'
 import type { JSX } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
 import { data } from '../data/index.ts'
+import { sentence } from '../ui/format'
 import { Wheel } from '../ui/icons'
 import { showToast } from '../ui/kit'
 import { go } from '../ui/router'
@@ -52,8 +53,8 @@ function Unsupported(): JSX.Element {
   const local = `http://127.0.0.1${location.port === '' ? '' : `:${location.port}`}/`
   return (
     <p class="note bad" role="alert">
-      Browsers make keys only on pages that are loaded over https or from this computer. On the hub's
-      computer, open <code>{local}</code>. On another device, give the hub a certificate: see{' '}
+      Browsers create keys only on pages loaded over HTTPS or from localhost. On the hub's computer, open{' '}
+      <code>{local}</code>. To use another device, give the hub a TLS certificate: see{' '}
       <em>From another device</em> in the documentation.
     </p>
   )
@@ -100,7 +101,7 @@ export function PairScreen(): JSX.Element {
           <p>
             This device is not paired with the hub. Run <code>quarterdeck devices pair</code> on the
             hub's computer, or choose <em>Pair a device</em> on a paired device, then enter the code.
-            Pair again if you cleared this browser's data, or if it was paired with an older version of the hub.
+            Pair again if you cleared this browser's data, or if this browser was paired with an older version of the hub.
           </p>
         )}
         {data.canPair ? null : <Unsupported />}
@@ -132,7 +133,7 @@ export function PairScreen(): JSX.Element {
         </div>
         {problem === null ? null : (
           <p class="note bad" role="alert">
-            {problem}
+            {sentence(problem)}
           </p>
         )}
         <button

@@ -9,6 +9,9 @@ import { PermissionBatchCard } from '../ui/permission_batch'
 import { permissionGroups } from '../ui/permission_groups'
 import { Composer } from '../ui/composer'
 import { ConnectionPill, OfflineBanner } from '../ui/connection'
+import { RunnerBanner } from '../ui/runner'
+import { AwayBanner, MachineTag } from '../ui/machine'
+import { foreignStatus, ForeignTag } from '../ui/foreign'
 import { Note } from '../ui/note'
 import { SessionDamage } from '../ui/damage'
 import { Message, Mismatch, Status, Turn } from '../ui/transcript_entries'
@@ -80,6 +83,8 @@ function Opened({ view }: { view: SessionView }): JSX.Element {
       <div ref={main} class={`session-main ${isTight ? 'tight' : ''}`}>
         <Head view={view} onMore={() => setSheetOpen(true)} />
         <OfflineBanner />
+        <RunnerBanner />
+        <AwayBanner machine={view.row.value?.machine ?? null} />
         <SessionDamage damage={isFailed ? null : (view.row.value?.damage ?? null)} />
         {isVeryWide.value ? null : <PlanStrips view={view} />}
         <Body view={view} reading={reading} />
@@ -143,6 +148,11 @@ function isOf(sessionId: string): (request: { sessionId: string | null }) => boo
   return (request) => request.sessionId === sessionId
 }
 
+/** Whether a request of the session is pending: the same source as the inbox and the cards. */
+function hasRequest(sessionId: string): boolean {
+  return data.requests.value.some(isOf(sessionId))
+}
+
 function Head({ view, onMore }: { view: SessionView; onMore: () => void }): JSX.Element {
   const row = view.row.value
   const title =
@@ -155,7 +165,8 @@ function Head({ view, onMore }: { view: SessionView; onMore: () => void }): JSX.
   // An offline copy's status may be outdated.
   const before = view.asOf.value === null ? row?.status : 'offline'
   const status = isLoaded ? view.state.value.connection.status : before
-  const isWaiting = status === 'prompting' && data.requests.value.some(isOf(view.sessionId))
+  const there = status === 'disconnected' ? foreignStatus(row) : null
+  const needsAnswer = (status === 'prompting' || there !== null) && hasRequest(view.sessionId)
   return (
     <header class="top">
       {isWide.value ? null : (
@@ -169,9 +180,22 @@ function Head({ view, onMore }: { view: SessionView; onMore: () => void }): JSX.
         </h1>
         <p class="top-facts">
           <span class={`working ${status ?? ''}`}>
-            {status === undefined ? '' : isWaiting ? 'needs you' : (STATUSES[status] ?? status)}
+            {status === undefined ? '' : needsAnswer ? 'needs you' : (there ?? STATUSES[status] ?? status)}
           </span>
-          {row === null ? '' : ` · ${row.agent ?? 'agent'} · ${pathEnd(row.cwd)}`}
+          {row === null || !row.foreign ? null : (
+            <>
+              {' · '}
+              <ForeignTag foreign={row.foreign} />
+            </>
+          )}
+          {row === null || row.machine === null ? null : (
+            <>
+              {' · '}
+              <MachineTag machine={row.machine} />
+            </>
+          )}
+          {row === null || row.foreign ? '' : ` · ${row.agent ?? 'agent'}`}
+          {row === null ? '' : ` · ${pathEnd(row.cwd)}`}
           <ParentLink sessionId={view.sessionId} />
         </p>
       </div>
@@ -250,14 +274,15 @@ function Transcript({ view, reading }: PartProps): JSX.Element {
   const entries = view.entries.value
   const lines = useMemo(() => folding.of(entries), [entries])
   const folder = view.row.value?.cwd ?? ''
-  const waiting = view.state.value.pendingPermissionRequests
+  // By the log, as the transcript is: a request follows its call.
+  const pending = view.state.value.pendingPermissionRequests
     .map((request) => request.toolCall.toolCallId)
     .join('\n')
   const onWhole = useMemo(() => (seq: number) => void view.loadWhole(seq), [view])
   const current = useRef(lines)
   current.current = lines
   const draw = useMemo(() => {
-    const waitingCalls = new Set(waiting === '' ? [] : waiting.split('\n'))
+    const pendingCalls = new Set(pending === '' ? [] : pending.split('\n'))
     return (line: Line, index: number): JSX.Element => {
       if (line.type === 'run') {
         return <RunCard tools={line.tools} folder={folder} onWhole={onWhole} />
@@ -272,7 +297,7 @@ function Transcript({ view, reading }: PartProps): JSX.Element {
               entry={entry}
               inner={line.inner}
               folder={folder}
-              waiting={waitingCalls}
+              pendingCalls={pendingCalls}
               onWhole={onWhole}
             />
           )
@@ -288,7 +313,7 @@ function Transcript({ view, reading }: PartProps): JSX.Element {
           return ignoreNewer(entry) ?? <></>
       }
     }
-  }, [folder, waiting, onWhole])
+  }, [folder, pending, onWhole])
   if (entries.length === 0) return <Fresh view={view} />
   return (
     <div class="transcript">
@@ -367,10 +392,11 @@ function promptBefore(lines: readonly Line[], index: number): number | null {
 /** Shows that the agent works; in a space of its own, so that nothing moves when it appears. */
 function Working({ view }: { view: SessionView }): JSX.Element {
   const background = backgroundWork(view.state.value).join(', ')
-  const isWorking = view.state.value.connection.status === 'prompting'
-  const isWaiting =
-    view.state.value.pendingPermissionRequests.length > 0 ||
-    data.elicitations.value.some((item) => item.sessionId === view.sessionId)
+  const isAway = view.row.value?.machine?.isAway === true
+  const there = foreignStatus(view.row.value)
+  const isBusy = view.state.value.connection.status === 'prompting' || there === 'working'
+  const isWorking = isBusy && !isAway
+  const needsAnswer = hasRequest(view.sessionId)
   const isStopping = data.actions.value.some(
     ({ kind, sessionId, state }) =>
       kind === 'cancel-turn' &&
@@ -382,7 +408,7 @@ function Working({ view }: { view: SessionView }): JSX.Element {
       {isWorking ? (
         <>
           <span class="pulse" aria-hidden="true" />
-          {isStopping ? 'Stopping' : isWaiting ? 'Waiting for your answer' : 'Working'}
+          {isStopping ? 'Stopping' : needsAnswer ? 'Waiting for your answer' : 'Working'}
         </>
       ) : background === '' ? null : (
         <>

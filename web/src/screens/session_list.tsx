@@ -2,12 +2,15 @@
 
 import { signal } from '@preact/signals'
 import type { JSX } from 'preact'
+import { useEffect } from 'preact/hooks'
 import { data, type Group, type SessionRow } from '../data/index.ts'
 import { slowNow } from '../ui/clock'
 import { age, baseName, clock, pathEnd } from '../ui/format'
 import { PinIcon, PlusIcon, SearchIcon, Wheel } from '../ui/icons'
 import { Empty, Spinner } from '../ui/kit'
 import { RouteLink } from '../ui/route_link'
+import { ForeignTag } from '../ui/foreign'
+import { MachineTag } from '../ui/machine'
 import { isPinned, isUnread } from '../ui/session_marks'
 import { route } from '../ui/router'
 import { Visible } from '../ui/visible_text'
@@ -17,11 +20,14 @@ const GROUPS: readonly { group: Group; name: string }[] = [
   { group: 'running', name: 'Running' },
   { group: 'idle', name: 'Idle' },
   { group: 'done', name: 'Closed' },
+  { group: 'archived', name: 'Archived' },
 ]
 
 const search = signal('')
 const onlyGroup = signal<Group | null>(null)
 const onlyAgent = signal<string | null>(null)
+/** The id of a machine; empty: the hub's own. */
+const onlyMachine = signal<string | null>(null)
 
 type Section = { id: string; name: string; rows: readonly SessionRow[] }
 
@@ -67,6 +73,11 @@ export function SessionList(): JSX.Element {
           </section>
         ))}
         {shown.length === 0 ? <p class="nothing">No matching sessions</p> : null}
+        {data.may('admin') ? (
+          <RouteLink to={{ name: 'elsewhere' }} class="text-button elsewhere-link">
+            Sessions started elsewhere
+          </RouteLink>
+        ) : null}
       </div>
     </>
   )
@@ -97,18 +108,24 @@ function LastSeen({ rows }: { rows: readonly SessionRow[] }): JSX.Element {
 
 function matches(row: SessionRow): boolean {
   if (onlyGroup.value !== null && row.group !== onlyGroup.value) return false
+  if (row.group === 'archived' && onlyGroup.value === null) return false
   if (onlyAgent.value !== null && row.agent !== onlyAgent.value) return false
+  if (onlyMachine.value !== null && (row.machine?.id ?? '') !== onlyMachine.value) return false
   const words = search.value
     .toLowerCase()
     .split(/\s+/)
     .filter((word) => word !== '')
-  const text = `${row.title ?? ''} ${row.agent ?? ''} ${row.cwd}`.toLowerCase()
+  const text = `${row.title ?? ''} ${row.agent ?? ''} ${row.cwd} ${row.machine?.name ?? ''}`.toLowerCase()
   return words.every((word) => text.includes(word))
 }
 
 function Filters({ all }: { all: readonly SessionRow[] }): JSX.Element {
   const agents = [...new Set(all.map((row) => row.agent).filter((agent) => agent !== null))]
-  const groups = GROUPS.filter(({ group }) => all.some((row) => row.group === group))
+  // The chosen one stays when its last session leaves it: it could not be switched off otherwise.
+  const groups = GROUPS.filter(
+    ({ group }) => group === onlyGroup.value || all.some((row) => row.group === group),
+  )
+  const isChoice = groups.length > 1 || onlyGroup.value !== null || groups[0]?.group === 'archived'
   return (
     <div class="filters">
       <div class="search-row">
@@ -142,7 +159,8 @@ function Filters({ all }: { all: readonly SessionRow[] }): JSX.Element {
           </select>
         )}
       </div>
-      {groups.length < 2 ? null : (
+      <MachineFilter all={all} />
+      {!isChoice ? null : (
         <div class="chips" role="group" aria-label="Filter by status">
           {groups.map(({ group, name }) => (
             <FilterChip
@@ -154,6 +172,28 @@ function Filters({ all }: { all: readonly SessionRow[] }): JSX.Element {
           ))}
         </div>
       )}
+    </div>
+  )
+}
+
+/** A chip for each machine that has sessions, if there are several. */
+function MachineFilter({ all }: { all: readonly SessionRow[] }): JSX.Element | null {
+  const names = new Map(all.map((row) => [row.machine?.id ?? '', row.machine?.name ?? "Hub's computer"]))
+  useEffect(() => {
+    // One that was removed could not be switched off.
+    if (onlyMachine.value !== null && !names.has(onlyMachine.value)) onlyMachine.value = null
+  })
+  if (names.size < 2) return null
+  return (
+    <div class="chips" role="group" aria-label="Filter by machine">
+      {[...names].sort().map(([id, name]) => (
+        <FilterChip
+          key={id}
+          label={name}
+          isOn={onlyMachine.value === id}
+          onToggle={(isOn) => (onlyMachine.value = isOn ? id : null)}
+        />
+      ))}
     </div>
   )
 }
@@ -180,6 +220,7 @@ const GROUP_LABELS: Record<Group, string> = {
   running: 'running',
   idle: 'idle',
   done: 'closed',
+  archived: 'archived',
 }
 
 export function titleOf(row: SessionRow): string {
@@ -212,8 +253,19 @@ export function SessionLine({ row }: { row: SessionRow }): JSX.Element {
             <Visible text={titleOf(row)} />
           </span>
           <span class="session-facts">
+            {row.machine === null ? null : (
+              <>
+                <MachineTag machine={row.machine} />{' '}
+              </>
+            )}
+            {!row.foreign ? null : (
+              <>
+                <ForeignTag foreign={row.foreign} />{' '}
+              </>
+            )}
             {row.parentSessionId === null ? '' : `sub-agent of ${parentTitle(row)} · `}
-            {row.agent ?? 'agent'} · {pathEnd(row.cwd)}
+            {row.foreign ? '' : `${row.agent ?? 'agent'} · `}
+            {pathEnd(row.cwd)}
           </span>
         </span>
         <span class="session-end">
@@ -224,9 +276,9 @@ export function SessionLine({ row }: { row: SessionRow }): JSX.Element {
             </time>
           )}
           {isPinned(row.sessionId) ? <PinIcon size={16} /> : null}
-          {row.waiting > 0 ? (
+          {row.pendingRequests > 0 ? (
             <span class="badge">
-              {row.waiting}
+              {row.pendingRequests}
               <span class="aside"> pending</span>
             </span>
           ) : null}
@@ -237,19 +289,37 @@ export function SessionLine({ row }: { row: SessionRow }): JSX.Element {
 }
 
 function NoSessions(): JSX.Element {
+  useEffect(() => void data.refreshKnownAgents(), [])
+  const names = (data.knownAgents.value ?? []).filter((each) => each.installed).map((each) => each.name)
+  const hasOnlyDemo = names.every((name) => name === 'demo') && names.length > 0
   return (
     <Empty icon={<Wheel size={40} />} title="No sessions yet">
       <p>
         Start an agent in a folder on the hub's computer, then follow it, send prompts and answer its
         requests from here.
       </p>
+      {names.length === 0 ? null : hasOnlyDemo ? (
+        <p class="note">No agent is installed there yet. The built-in demo agent needs no API key.</p>
+      ) : (
+        <p class="note">Installed: {names.join(', ')}</p>
+      )}
       {data.may('prompt') ? (
         <RouteLink to={{ name: 'new', agent: null }} class="button primary">
           <PlusIcon size={18} /> New session
         </RouteLink>
       ) : (
-        <p class="note">This device can only view. Sessions started on other devices appear here.</p>
+        <p class="note">This device can only view sessions. Sessions started on other devices appear here.</p>
       )}
+      {hasOnlyDemo ? (
+        <RouteLink to={{ name: 'agents' }} class="button plain">
+          Install an agent
+        </RouteLink>
+      ) : null}
+      {data.may('admin') ? (
+        <RouteLink to={{ name: 'elsewhere' }} class="button plain">
+          Sessions started elsewhere
+        </RouteLink>
+      ) : null}
     </Empty>
   )
 }

@@ -4,10 +4,10 @@ import type { JSX } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
 import { data, type Policy, type Rule, type PushKind } from '../data/index.ts'
 import { ACTIONS } from '../ui/action_failures'
-import { clock, duration, sentenceCase, shortPath, timeOf } from '../ui/format'
-import { CheckIcon, ChevronIcon, CrossIcon, DevicesIcon, KeyboardIcon } from '../ui/icons'
+import { clock, duration, plural, sentence, sentenceCase, shortPath, timeOf } from '../ui/format'
+import { CheckIcon, ChevronIcon, CrossIcon, DevicesIcon, KeyboardIcon, MachineIcon } from '../ui/icons'
 import { isHelpOpen } from '../ui/shortcuts'
-import { showToast, Segmented, Switch } from '../ui/kit'
+import { Segmented, showRefusal, Switch } from '../ui/kit'
 import { RouteLink } from '../ui/route_link'
 import { isTouch } from '../ui/media_queries'
 import { Screen } from '../ui/screen'
@@ -44,14 +44,15 @@ export function SettingsScreen(): JSX.Element {
       <Notifications />
       <Rules />
       <ThisDevice />
+      <Machines />
       <AboutHub />
     </Screen>
   )
 }
 
 const KINDS: readonly { kind: PushKind; label: string }[] = [
-  { kind: 'approvals', label: 'Approvals' },
-  { kind: 'questions', label: 'Input requests' },
+  { kind: 'permissions', label: 'Approvals' },
+  { kind: 'elicitations', label: 'Input requests' },
   { kind: 'finished', label: 'Finished turns' },
   { kind: 'failed', label: 'Failed turns' },
 ]
@@ -70,7 +71,7 @@ function Notifications(): JSX.Element {
     work: Promise<{ ok: boolean; refusal?: { message: string } }>,
   ): Promise<void> => {
     const outcome = await work
-    if (!outcome.ok && outcome.refusal !== undefined) showToast(outcome.refusal.message, 'bad')
+    if (!outcome.ok && outcome.refusal !== undefined) showRefusal(outcome.refusal)
   }
   const isOn = push.state === 'on'
   const isPossible = push.state === 'on' || push.state === 'off' || push.state === 'working'
@@ -102,7 +103,7 @@ function Notifications(): JSX.Element {
             />
           ))
         : null}
-      {push.problem === null ? null : <p class="note bad">{push.problem}</p>}
+      {push.problem === null ? null : <p class="note bad">{sentence(push.problem)}</p>}
       {isOn ? (
         <div class="test-row">
           <button type="button" class="button plain" onClick={() => void settle(data.testPush())}>
@@ -186,7 +187,7 @@ function ThisDevice(): JSX.Element {
       return
     }
     const outcome = await data.logout()
-    if (!outcome.ok) showToast(outcome.refusal.message, 'bad')
+    if (!outcome.ok) showRefusal(outcome.refusal)
   }
   return (
     <section class="card">
@@ -208,6 +209,32 @@ function ThisDevice(): JSX.Element {
   )
 }
 
+function Machines(): JSX.Element {
+  const machines = data.machines.value ?? []
+  const away = machines.filter((each) => each.state === 'away').length
+  return (
+    <section class="card">
+      <h2 class="group-name">Machines</h2>
+      <RouteLink to={{ name: 'machines' }} class="list-row">
+        <MachineIcon />
+        <span class="row-text">
+          <span class="row-title">
+            {machines.length === 0 ? 'Add a machine' : plural(machines.length, 'other machine')}
+          </span>
+          <span class="row-note">
+            {machines.length === 0
+              ? 'Run agents on other machines too'
+              : away === 0
+                ? 'All connected'
+                : `${away} away`}
+          </span>
+        </span>
+        <ChevronIcon size={18} />
+      </RouteLink>
+    </section>
+  )
+}
+
 function AboutHub(): JSX.Element | null {
   const facts = data.facts.value
   if (facts === null) return null
@@ -222,7 +249,7 @@ function AboutHub(): JSX.Element | null {
         <dd>{started === null ? facts.startedAt : clock(started)}</dd>
         {facts.home === null ? null : (
           <>
-            <dt>Data folder</dt>
+            <dt>Data directory</dt>
             <dd class="path">{facts.home}</dd>
           </>
         )}

@@ -48,7 +48,9 @@ export function hasShared(): boolean {
 
 /** Sessions that the shared content can be added to. */
 export function SharedSessions(): JSX.Element | null {
-  const rows = data.sessions.value.filter((row) => row.group !== 'done').slice(0, FEW)
+  const rows = data.sessions.value
+    .filter((row) => row.group !== 'done' && row.group !== 'archived')
+    .slice(0, FEW)
   if (!hasShared() || rows.length === 0) return null
   return (
     <section>

@@ -10,12 +10,15 @@ import { requestChanges } from '../ui/press_guard'
 import { AgentsIcon, InboxIcon, SessionsIcon, SettingsIcon, Wheel } from '../ui/icons'
 import { listenForShortcuts, ShortcutHelp, type Key } from '../ui/shortcuts'
 import { LogDamage } from '../ui/damage'
+import { RunnerBanner } from '../ui/runner'
 import { Banner, Toasts } from '../ui/kit'
 import { RouteLink } from '../ui/route_link'
 import { isWide } from '../ui/media_queries'
 import { go, hrefOf, route, type Route } from '../ui/router'
 import { AgentsScreen } from './agents'
 import { DevicesScreen } from './devices'
+import { ElsewhereScreen } from './elsewhere'
+import { MachinesScreen } from './machines'
 import { InboxScreen } from './inbox'
 import { NewSessionScreen } from './new_session'
 import { Overview } from './overview'
@@ -103,6 +106,10 @@ function CurrentScreen({ here }: { here: Route }): JSX.Element {
       return <NewSessionScreen key={here.agent} agent={here.agent} />
     case 'devices':
       return <DevicesScreen />
+    case 'machines':
+      return <MachinesScreen />
+    case 'elsewhere':
+      return <ElsewhereScreen />
     case 'settings':
       return <SettingsScreen />
   }
@@ -116,6 +123,8 @@ function nameOf(here: Route): string {
       agents: 'Agents',
       new: 'New session',
       devices: 'Devices',
+      machines: 'Machines',
+      elsewhere: 'Started elsewhere',
       settings: 'Settings',
     }[here.name]
   const row = data.sessions.value.find((each) => each.sessionId === here.id)
@@ -133,6 +142,7 @@ function SessionsScreen(): JSX.Element {
         <ConnectionPill />
       </header>
       <OfflineBanner />
+      <RunnerBanner />
       <UpdateBanner />
       <LogDamage />
       <div class="scroll">
@@ -198,24 +208,24 @@ const DESTINATIONS: readonly {
     to: { name: 'settings' },
     name: 'Settings',
     icon: SettingsIcon,
-    routes: ['settings', 'devices'],
+    routes: ['settings', 'devices', 'machines'],
   },
 ]
 
 function Navigation({ here }: { here: Route }): JSX.Element {
   const known = data.connection.value.state === 'live' ? null : data.knownInbox.value
-  const waiting = Math.max(data.requests.value.length, known?.count ?? 0)
+  const pending = Math.max(data.requests.value.length, known?.count ?? 0)
   return (
     <nav class="navigation" aria-label="Main">
       {DESTINATIONS.map((item) => (
         <RouteLink key={item.name} to={item.to} class="place" current={item.routes.includes(here.name)}>
           <span class="place-icon">
             <item.icon size={22} />
-            {item.name === 'Inbox' && waiting > 0 ? <span class="badge">{waiting}</span> : null}
+            {item.name === 'Inbox' && pending > 0 ? <span class="badge">{pending}</span> : null}
           </span>
           <span>{item.name}</span>
-          {item.name === 'Inbox' && waiting > 0 ? (
-            <span class="aside">, {waiting} pending</span>
+          {item.name === 'Inbox' && pending > 0 ? (
+            <span class="aside">, {pending} pending</span>
           ) : null}
         </RouteLink>
       ))}

@@ -26,7 +26,9 @@ export function watchFailures(): void {
       if (known.has(key) || kind === 'prompt') continue // it stays in the prompt queue with its error
       showToast(`Could not ${ACTIONS[kind]}: ${refusal?.message ?? 'unknown error'}`, 'bad')
     }
-    const unstored = data.actions.value.filter((each) => each.problem !== null)
+    const unstored = data.actions.value.filter(
+      (each) => each.problem !== null && !each.waits, // its card says so
+    )
     for (const { key, problem } of unstored) {
       if (!known.has(key)) showToast(sentence(problem ?? ''), 'bad')
     }

@@ -3,8 +3,10 @@
 import type { JSX, TargetedKeyboardEvent } from 'preact'
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { data, type ContentBlock, type SessionView } from '../data/index.ts'
+import { ForeignNote, isDirected, isHeld } from './foreign'
 import { attach, AttachButton, attachPasted, Attachments } from './attachments'
 import { SendIcon, StopIcon } from './icons'
+import { WaitsNote } from './machine'
 import { isTouch } from './media_queries'
 import { OptionChips } from './session_options'
 import { SuggestionList, useSuggestions, type Suggestion } from './suggestions'
@@ -17,7 +19,12 @@ export function Composer({ view, given }: Props): JSX.Element {
   const text = view.draft.text.value
   const attachments = view.draft.attachments.value
   const status = view.state.value.connection.status
-  const isRunning = status === 'prompting'
+  const machine = view.row.value?.machine ?? null
+  const isAway = machine?.isAway === true
+  // Of a machine that is away, a turn cannot be stopped.
+  const row = view.row.value
+  const isSteered = isDirected(row) && !isAway
+  const isRunning = (status === 'prompting' && !isAway) || isSteered
   const [caret, setCaret] = useState(0)
   const [closedAt, setClosedAt] = useState<string | null>(null)
   const suggested = useSuggestions(view, text, caret)
@@ -32,7 +39,7 @@ export function Composer({ view, given }: Props): JSX.Element {
     element.style.height = `${Math.min(element.scrollHeight, 240)}px`
   }, [text])
 
-  const send = (mode: 'queue' | 'interrupt'): void => {
+  const send = (mode: 'queue' | 'interrupt' | 'steer'): void => {
     if (isEmpty) return
     const blocks: ContentBlock[] = attachments.map((each) => each.block)
     if (text.trim() !== '') blocks.push({ type: 'text', text })
@@ -86,9 +93,12 @@ export function Composer({ view, given }: Props): JSX.Element {
 
   if (!data.may('prompt'))
     return <p class="composer-note">This device can view sessions but not send prompts.</p>
+  if (row !== null && isHeld(row) && !isAway) return <ForeignNote row={row} />
   return (
     <div class="composer-wrap">
       <SuggestionList suggestions={matches} chosen={at} onTake={complete} />
+      {machine === null || !isAway ? null : <WaitsNote what="Your prompt" machine={machine} />}
+      {row === null || isAway ? null : <ForeignNote row={row} />}
       <div class="composer">
         <Attachments list={attachments} onRemove={(id) => view.draft.detach(id)} />
         <textarea
@@ -114,6 +124,16 @@ export function Composer({ view, given }: Props): JSX.Element {
           <AttachButton draft={view.draft} />
           <OptionChips view={view} />
           <span class="spring" />
+          {isSteered && !isEmpty ? (
+            <button
+              type="button"
+              class="chip"
+              title="Add to this turn"
+              onClick={() => send('steer')}
+            >
+              Steer
+            </button>
+          ) : null}
           {isRunning && !isEmpty ? (
             <button
               type="button"

@@ -28,7 +28,7 @@ export function ConnectionPill(): JSX.Element {
 export function OfflineBanner(): JSX.Element | null {
   const { state, retryAt, reason } = data.connection.value
   if (state !== 'offline') return null
-  const waiting = data.actions.value.filter((action) => action.state === 'queued').length
+  const queued = data.actions.value.filter((action) => action.state === 'queued').length
   const left = retryAt === null ? null : Math.max(0, Math.ceil((retryAt - now.value) / 1000))
   return (
     <Banner
@@ -41,10 +41,10 @@ export function OfflineBanner(): JSX.Element | null {
     >
       <OfflineIcon size={18} />
       <span>
-        {waiting > 0
-          ? `Offline. ${plural(waiting, 'action')} pending.`
+        {queued > 0
+          ? `Offline. ${plural(queued, 'action')} pending.`
           : sentence(reason ?? 'the hub cannot be reached')}
-        {left !== null && left > 0 ? ` Retry in ${left} s.` : ''}
+        {left !== null && left > 0 ? ` Retrying in ${left} s.` : ''}
       </span>
     </Banner>
   )

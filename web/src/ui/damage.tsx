@@ -6,13 +6,11 @@ import { sentence } from './format'
 import { Banner } from './kit'
 import { Visible } from './visible_text'
 
-const REMEDY = 'To save what is intact, stop the hub and run: quarterdeck repair'
-
 /** Above the list of sessions, if any damage of the log is known. */
 export function LogDamage(): JSX.Element | null {
   const [first, ...others] = data.damages.value
   if (first === undefined) return null
-  const more = others.length === 0 ? '' : ` There is more: quarterdeck check lists all.`
+  const more = others.length === 0 ? '' : ' Run quarterdeck check to list the rest.'
   return <Damage text={`${sentence(`the log is damaged: ${first}`)}${more}`} />
 }
 
@@ -25,7 +23,8 @@ function Damage({ text }: { text: string }): JSX.Element {
   return (
     <Banner tone="bad">
       <span>
-        <Visible text={text} /> {REMEDY}
+        <Visible text={text} /> To recover the intact data, run <code>quarterdeck down</code>, then{' '}
+        <code>quarterdeck repair</code> on the hub's computer.
       </span>
     </Banner>
   )

@@ -72,7 +72,7 @@ export function CutDiff({ change, folder, tally }: CutProps): JSX.Element {
       <figcaption>
         <DiffName change={change} folder={folder} diff={tally} />
       </figcaption>
-      <p class="note">The lines of this diff are not loaded.</p>
+      <p class="note">The changed lines are not loaded.</p>
     </figure>
   )
 }

@@ -3,8 +3,10 @@
 import type { JSX } from 'preact'
 import { useId, useState } from 'preact/hooks'
 import { data, type JsonObject, type Elicitation } from '../data/index.ts'
+import { sentence } from './format'
 import { useInert } from './press_guard'
 import { QuestionIcon } from './icons'
+import { MachineTag } from './machine'
 import { ParentLink } from './parent_link'
 import { Waits } from './permission_card'
 import { RouteLink } from './route_link'
@@ -41,10 +43,15 @@ export function ElicitationCard({
             <Visible text={row.title ?? row.cwd} />
           </RouteLink>
           <ParentLink sessionId={row.sessionId} />
-          <span class="muted"> · {row.agent ?? 'agent'}</span>
+          <span class="muted"> · {row.agent ?? 'agent'}</span>{' '}
+          {row.machine === null ? null : <MachineTag machine={row.machine} />}
         </p>
       )}
-      <Reply item={item} />
+      {row?.machine?.isAway === true ? (
+        <p class="note">{row.machine.name} is away. You can answer this when it is back.</p>
+      ) : (
+        <Reply item={item} />
+      )}
     </section>
   )
 }
@@ -77,7 +84,7 @@ function Reply({ item }: { item: Elicitation }): JSX.Element {
   }
   return (
     <>
-      {item.answer?.refusal == null ? null : <p class="note bad">{item.answer.refusal.message}</p>}
+      {item.answer?.refusal == null ? null : <p class="note bad">{sentence(item.answer.refusal.message)}</p>}
       {item.request['mode'] === 'url' ? (
         <LinkReply item={item} isInert={isInert} onAccept={accept} onDecline={decline} />
       ) : (

@@ -1,6 +1,7 @@
 // The fields of an elicitation's form, read from its schema, and validation of what was entered. Pure.
 
 import type { JsonObject } from '../data/index.ts'
+import { plural } from './format.ts'
 
 export type FieldChoice = { value: string; label: string }
 export type Field = {
@@ -114,8 +115,8 @@ function readOne(field: Field, form: FormData, content: JsonObject): string | nu
 
 function readText(field: Field, text: string, content: JsonObject): string | null {
   if (field.least !== null && text.length < field.least)
-    return `At least ${field.least} characters.`
-  if (field.most !== null && text.length > field.most) return `At most ${field.most} characters.`
+    return `Enter at least ${plural(field.least, 'character')}.`
+  if (field.most !== null && text.length > field.most) return `Enter at most ${plural(field.most, 'character')}.`
   content[field.name] = text
   return null
 }
@@ -124,8 +125,8 @@ function readNumber(field: Field, text: string, content: JsonObject): string | n
   const value = Number(text.trim().replace(',', '.'))
   if (!Number.isFinite(value)) return 'Enter a number.'
   if (field.isWhole && !Number.isInteger(value)) return 'Enter a whole number.'
-  if (field.least !== null && value < field.least) return `At least ${field.least}.`
-  if (field.most !== null && value > field.most) return `At most ${field.most}.`
+  if (field.least !== null && value < field.least) return `Enter ${field.least} or more.`
+  if (field.most !== null && value > field.most) return `Enter ${field.most} or less.`
   content[field.name] = value
   return null
 }

@@ -55,6 +55,10 @@ export const DevicesIcon = drawn(
   'M4 5h11a1.5 1.5 0 0 1 1.5 1.5V9M4 5a1.5 1.5 0 0 0-1.5 1.500v8A1.5 1.5 0 0 0 4 16h8M8 20h4',
   'M15.5 11.500h4a1.5 1.5 0 0 1 1.5 1.500v5.500a1.5 1.5 0 0 1-1.5 1.500h-4a1.5 1.5 0 0 1-1.5-1.500V13a1.5 1.5 0 0 1 1.5-1.500z',
 )
+export const MachineIcon = drawn(
+  'M5 5h14a1.5 1.5 0 0 1 1.5 1.500v3A1.5 1.5 0 0 1 19 11H5a1.5 1.5 0 0 1-1.5-1.500v-3A1.5 1.5 0 0 1 5 5z',
+  'M5 13h14a1.5 1.5 0 0 1 1.5 1.500v3A1.5 1.5 0 0 1 19 19H5a1.5 1.5 0 0 1-1.5-1.500v-3A1.5 1.5 0 0 1 5 13zM7 8h.01M7 16h.01',
+)
 export const PlusIcon = drawn('M12 5v14M5 12h14')
 export const BackIcon = drawn('M15 5l-7 7 7 7')
 export const ChevronIcon = drawn('M9 6l6 6-6 6')

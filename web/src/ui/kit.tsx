@@ -3,6 +3,7 @@
 import { signal } from '@preact/signals'
 import type { ComponentChildren, JSX, TargetedKeyboardEvent } from 'preact'
 import { useEffect, useId, useRef } from 'preact/hooks'
+import { sentence } from './format'
 import { CheckIcon, CloseIcon } from './icons'
 
 export function IconButton(props: {
@@ -218,6 +219,11 @@ export function showToast(text: string, tone: Toast['tone'] = 'plain'): void {
   const id = lastToast
   toasts.value = [...toasts.value.slice(-2), { id, text, tone }]
   setTimeout(() => dismiss(id), tone === 'bad' ? 8000 : 3500)
+}
+
+/** Show why the hub did not do something. */
+export function showRefusal(refusal: { message: string }): void {
+  showToast(sentence(refusal.message), 'bad')
 }
 
 function dismiss(id: number): void {

@@ -1,4 +1,4 @@
-// Which lines two texts share, in order: the same algorithm as `views/line_diff.py`, which explains
+// Which lines two texts share, in order: the same algorithm as `protocol/line_diff.py`, which explains
 // it. One edit has one tally everywhere, so a change here is a change there. Pure.
 
 /** Pairs of lines that are compared for one edit: 8,192 changed lines on each side. */

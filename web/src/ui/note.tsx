@@ -7,7 +7,7 @@ import { data, type NoteEntry } from '../data/index.ts'
 import { subAgentId } from '../protocol/notes.ts'
 import { CodeBlock } from './code'
 import { AgentsIcon, BellIcon, ChevronIcon, WarningIcon } from './icons'
-import { showToast } from './kit'
+import { showRefusal, showToast } from './kit'
 import { Markdown } from './markdown'
 import { RouteLink } from './route_link'
 import { CutNote } from './transcript_entries'
@@ -51,7 +51,7 @@ export const Note = memo(function Note({ entry, sessionId, onWhole }: Props): JS
         <div class="note-body">
           {entry.text === '' ? null : <Markdown text={entry.text} />}
           <details class="raw" open={entry.text === ''}>
-            <summary>Update</summary>
+            <summary>Raw update</summary>
             <CodeBlock text={JSON.stringify(entry.update, null, 2)} language="json" />
           </details>
           <CutNote entry={entry} onWhole={onWhole} />
@@ -89,7 +89,8 @@ export function EndAgent({ sessionId }: { sessionId: string }): JSX.Element | nu
     setSent(true)
     const outcome = await data.endAgent(sessionId)
     setSent(false)
-    showToast(outcome.ok ? 'Agent ended' : outcome.refusal.message, outcome.ok ? 'plain' : 'bad')
+    if (outcome.ok) showToast('Agent ended')
+    else showRefusal(outcome.refusal)
   }
   return (
     <button type="button" class="button bad small" disabled={isSent} onClick={() => void end()}>

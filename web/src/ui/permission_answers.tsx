@@ -4,6 +4,8 @@
 import type { JSX } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { data, type Action, type PermissionRequest } from '../data/index.ts'
+import { sentence } from './format'
+import { machineOf, WaitsNote } from './machine'
 import { keepFocus, useInert, usePress } from './press_guard'
 import { ArrowDownIcon, CheckIcon } from './icons'
 import { Switch } from './kit'
@@ -56,6 +58,7 @@ export function Answers({ item, seen }: { item: PermissionRequest; seen: Seen })
     return <Progress action={item.answer} item={item} />
   if (!data.may('approve'))
     return <p class="note">This device can view requests but not answer them.</p>
+  const machine = machineOf(item.sessionId)
   const reject = rejectionOf(item)
   const allows = allowancesOf(item)
   const others = (item.isAmbiguous ? [] : item.options).filter(
@@ -80,7 +83,8 @@ export function Answers({ item, seen }: { item: PermissionRequest; seen: Seen })
   return (
     <>
       <div class="answers decide">
-        {item.answer?.refusal == null ? null : <p class="note bad">{item.answer.refusal.message}</p>}
+        {machine?.isAway === true ? <WaitsNote what="Your answer" machine={machine} /> : null}
+        {item.answer?.refusal == null ? null : <p class="note bad">{sentence(item.answer.refusal.message)}</p>}
         {item.isAmbiguous ? (
           <p class="note bad">
             Two of the agent's options have the same id, so this request can only be rejected.
@@ -152,7 +156,7 @@ export function ReadOn({ seen }: { seen: Seen }): JSX.Element | null {
   return (
     <button type="button" class="read-on" onClick={seen.showNext}>
       <ArrowDownIcon size={16} />
-      <span>Scroll to read it all{percent > 0 && percent < 100 ? ` (${percent} %)` : ''}</span>
+      <span>Scroll to read it all{percent > 0 && percent < 100 ? ` (${percent}%)` : ''}</span>
     </button>
   )
 }
@@ -269,7 +273,9 @@ function Progress({ action, item }: { action: Action; item: PermissionRequest })
       )}
       <span>
         <strong>{chosen?.label ?? 'Reject'}</strong>
-        {STATES[action.state]}
+        {action.waits
+          ? ` · Will be sent when ${machineOf(item.sessionId)?.name ?? 'its machine'} reconnects`
+          : STATES[action.state]}
       </span>
       {action.state === 'queued' ? (
         <button type="button" class="text-button" onClick={() => data.dismissAction(action.key)}>

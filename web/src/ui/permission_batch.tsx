@@ -5,8 +5,9 @@ import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
 import { data, type PermissionRequest } from '../data/index.ts'
 import { allowancesOf, AnswerButton, ReadOn, rejectionOf } from './permission_answers'
-import { From, PermissionCard, Waits } from './permission_card'
+import { From, PermissionCardView, Waits } from './permission_card'
 import { fullHeadline } from './permission_headline'
+import { machineOf, WaitsNote } from './machine'
 import { useInert } from './press_guard'
 import { ShieldIcon } from './icons'
 import { useSeen } from './seen'
@@ -37,13 +38,15 @@ export function PermissionBatchCard({ items, isInSession }: BatchProps): JSX.Ele
     return (
       <>
         {items.map((item) => (
-          <PermissionCard key={item.requestId} item={item} isInSession={isInSession} />
+          <PermissionCardView key={item.requestId} item={item} isInSession={isInSession} />
         ))}
       </>
     )
   }
   const name = nameOf(first.call.kind, items.length)
   const open = items.filter((item) => item.answer === null)
+  const machine = machineOf(first.sessionId)
+  const waits = items.some((item) => item.answer?.waits === true)
   const answer = (pick: (item: PermissionRequest) => { optionId: string } | null): void => {
     for (const item of open) data.answerPermission(item, pick(item)?.optionId ?? null)
   }
@@ -80,11 +83,18 @@ export function PermissionBatchCard({ items, isInSession }: BatchProps): JSX.Ele
       </div>
       {open.length === 0 ? (
         <p class="answer-progress" role="status">
-          <span class="spinner" aria-hidden="true" /> Sending answers
+          {waits ? (
+            `Answers will be sent when ${machine?.name ?? 'the machine'} reconnects`
+          ) : (
+            <>
+              <span class="spinner" aria-hidden="true" /> Sending answers
+            </>
+          )}
         </p>
       ) : data.may('approve') ? (
         <>
           <div class="answers decide">
+            {machine?.isAway === true ? <WaitsNote what="Your answers" machine={machine} /> : null}
             <ReadOn seen={seen} />
             <div class="answer-row">
             <AnswerButton

@@ -1,4 +1,5 @@
-// A permission request. Apart from each other: what the agent says, the risk with its reason, why no rule
+// `PermissionCardView` draws a permission request: the `PermissionCard` that the runner derived
+// (`runner/permissions/card.py`). It keeps apart what the agent says, the risk with its reason, why no rule
 // decided, what was inspected (the command, the diff or the input, see `permission_subject`), and the
 // answers. Nothing follows the answers, which stay at the lower edge: it would keep the end of a long call
 // from view.
@@ -11,13 +12,14 @@ import { ShieldIcon, WarningIcon } from './icons'
 import { Answers } from './permission_answers'
 import { agentWords, headline } from './permission_headline'
 import { Subject } from './permission_subject'
+import { MachineTag, machineOf } from './machine'
 import { ParentLink } from './parent_link'
 import { RouteLink } from './route_link'
 import { useSeen } from './seen'
 import { KindIcon } from './tool_call'
 import { hasUnseen, Visible } from './visible_text'
 
-type WaitingRequest = { requestedAt: string | null; expiresAt?: string | null }
+type PendingRequest = { requestedAt: string | null; expiresAt?: string | null }
 type Risk = { name: string; tone: 'low' | 'medium' | 'high' | 'critical' }
 
 const RISKS: ReadonlyMap<string, Risk> = new Map([
@@ -38,7 +40,7 @@ function riskOfCall(call: PermissionRequest['call']): Risk {
   return call.isInspectable || risk.tone === 'critical' ? risk : riskOf('high')
 }
 
-export function PermissionCard({
+export function PermissionCardView({
   item,
   isInSession = false,
 }: {
@@ -95,12 +97,14 @@ export function PermissionCard({
 
 /** The session, the agent and the folder of a request. */
 export function From({ item }: { item: PermissionRequest }): JSX.Element {
+  const machine = machineOf(item.sessionId)
   return (
     <p class="approval-from">
       <RouteLink to={{ name: 'session', id: item.sessionId }}>
         <Visible text={item.title ?? pathEnd(item.cwd)} />
       </RouteLink>
-      <ParentLink sessionId={item.sessionId} />
+      <ParentLink sessionId={item.sessionId} />{' '}
+      {machine === null ? null : <MachineTag machine={machine} />}
       <span class="muted">
         {' '}
         · {item.agent ?? 'agent'} · {pathEnd(item.cwd)}
@@ -110,7 +114,7 @@ export function From({ item }: { item: PermissionRequest }): JSX.Element {
 }
 
 /** How long the request waits, and how long it will. */
-export function Waits({ item }: { item: WaitingRequest }): JSX.Element {
+export function Waits({ item }: { item: PendingRequest }): JSX.Element {
   const [since, ends] = [timeOf(item.requestedAt), timeOf(item.expiresAt ?? null)]
   const left = ends === null ? null : ends - now.value
   return (

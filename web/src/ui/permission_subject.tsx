@@ -50,7 +50,7 @@ export const Subject = memo(function Subject({ item }: { item: PermissionRequest
       )}
       {unknown.length === 0 ? null : (
         <p class="note bad" data-subject="">
-          Input that is not understood: {unknown.join(', ')}
+          Unrecognised input: {unknown.join(', ')}
         </p>
       )}
     </div>

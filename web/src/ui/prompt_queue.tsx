@@ -2,25 +2,31 @@
 
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
-import { data, type Prompt, type SessionView } from '../data/index.ts'
+import { data, type Prompt, type SessionMachine, type SessionView } from '../data/index.ts'
+import { hasNotArrived } from '../data/session.ts'
+import { slowNow } from './clock'
+import { moment, sentence, timeOf } from './format'
 import { CloseIcon, EditIcon } from './icons'
 import { IconButton, Sheet } from './kit'
 
 export function PromptQueue({ view }: { view: SessionView }): JSX.Element | null {
-  const waiting = view.prompts.value.filter((prompt) => isWaiting(prompt))
-  if (waiting.length === 0) return null
+  const queued = view.prompts.value.filter((prompt) => isQueued(prompt))
+  if (queued.length === 0) return null
   return (
     <ul class="queue" aria-label="Prompt queue">
-      {waiting.map((prompt) => (
+      {queued.map((prompt) => (
         <Queued key={prompt.key} view={view} prompt={prompt} />
       ))}
     </ul>
   )
 }
 
-function isWaiting(prompt: Prompt): boolean {
+function isQueued(prompt: Prompt): boolean {
   return (
-    prompt.state === 'queued' || prompt.state === 'sending' || prompt.action?.state === 'failed'
+    prompt.state === 'queued' ||
+    prompt.state === 'sending' ||
+    prompt.action?.state === 'failed' ||
+    hasNotArrived(prompt)
   )
 }
 
@@ -28,21 +34,30 @@ function textOf(prompt: Prompt): string {
   return prompt.prompt.map((block) => block.text ?? `[${block.name ?? block.type}]`).join(' ')
 }
 
-function stateOf(prompt: Prompt): string {
+function stateOf(prompt: Prompt, machine: SessionMachine | null): string {
   if (prompt.action?.state === 'failed')
     return `Not sent: ${prompt.action.refusal?.message ?? 'unknown error'}`
   if (prompt.action?.state === 'queued') return 'Will send when online'
+  if (hasNotArrived(prompt)) return `Not sent: ${sentence(prompt.error?.message ?? '')}`
+  const until = timeOf(prompt.waitsUntil)
+  if (until !== null && prompt.state === 'queued')
+    return `Will be sent if ${machine?.name ?? 'its machine'} reconnects by ${moment(until, slowNow.value)}`
   return prompt.state === 'sending' ? 'Sending' : 'Queued'
 }
 
 function Queued({ view, prompt }: { view: SessionView; prompt: Prompt }): JSX.Element {
   const [isEditing, setEditing] = useState(false)
   const hasFailed = prompt.action?.state === 'failed'
+  const isLost = hasNotArrived(prompt)
+  const sendAgain = (): void => {
+    data.sendPrompt(view.sessionId, [...prompt.prompt], prompt.mode)
+    data.cancelQueued(view.sessionId, prompt.key)
+  }
   return (
-    <li class={`queued ${hasFailed ? 'failed' : ''}`}>
+    <li class={`queued ${hasFailed || isLost ? 'failed' : ''}`}>
       <span class="queued-text">
         <span class="queued-line">{textOf(prompt)}</span>
-        <span class="queued-state">{stateOf(prompt)}</span>
+        <span class="queued-state">{stateOf(prompt, view.row.value?.machine ?? null)}</span>
       </span>
       {hasFailed ? (
         <button
@@ -52,6 +67,10 @@ function Queued({ view, prompt }: { view: SessionView; prompt: Prompt }): JSX.El
         >
           Retry
         </button>
+      ) : isLost ? (
+        <button type="button" class="text-button" onClick={sendAgain}>
+          Send again
+        </button>
       ) : null}
       {prompt.state === 'queued' || hasFailed ? (
         <IconButton label="Edit prompt" onClick={() => setEditing(true)}>
@@ -59,7 +78,7 @@ function Queued({ view, prompt }: { view: SessionView; prompt: Prompt }): JSX.El
         </IconButton>
       ) : null}
       <IconButton
-        label={hasFailed ? 'Dismiss prompt' : 'Cancel prompt'}
+        label={hasFailed || isLost ? 'Dismiss prompt' : 'Cancel prompt'}
         onClick={() => {
           if (prompt.action !== null && prompt.action.state !== 'sent')
             data.dismissAction(prompt.action.key)

@@ -5,7 +5,7 @@ import type { AgentRequest, PermissionRequest } from '../data/index.ts'
 import { assertNever } from '../protocol/exhaustive.ts'
 import { ElicitationCard } from './elicitation_card'
 import { PermissionBatchCard } from './permission_batch'
-import { PermissionCard } from './permission_card'
+import { PermissionCardView } from './permission_card'
 import { headline } from './permission_headline'
 import { permissionGroups } from './permission_groups'
 
@@ -14,7 +14,7 @@ type CardProps = { request: AgentRequest; isInSession?: boolean }
 export function RequestCard({ request, isInSession = false }: CardProps): JSX.Element {
   switch (request.kind) {
     case 'permission':
-      return <PermissionCard item={request} isInSession={isInSession} />
+      return <PermissionCardView item={request} isInSession={isInSession} />
     case 'elicitation':
       return <ElicitationCard item={request} isInSession={isInSession} />
     default:

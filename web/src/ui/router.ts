@@ -9,6 +9,8 @@ export type Route =
   | { name: 'agents' }
   | { name: 'new'; agent: string | null }
   | { name: 'devices' }
+  | { name: 'machines' }
+  | { name: 'elsewhere' }
   | { name: 'settings' }
 
 type PlainName = Exclude<Route['name'], 'sessions' | 'session' | 'inbox' | 'new'>
@@ -17,6 +19,8 @@ type PlainName = Exclude<Route['name'], 'sessions' | 'session' | 'inbox' | 'new'
 const PLAIN: Record<PlainName, { name: PlainName }> = {
   agents: { name: 'agents' },
   devices: { name: 'devices' },
+  machines: { name: 'machines' },
+  elsewhere: { name: 'elsewhere' },
   settings: { name: 'settings' },
 }
 

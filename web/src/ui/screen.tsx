@@ -5,6 +5,7 @@ import { ConnectionPill, OfflineBanner } from './connection'
 import { BackIcon } from './icons'
 import { IconButton } from './kit'
 import { goBack, type Route } from './router'
+import { RunnerBanner } from './runner'
 
 type Props = {
   title: string
@@ -29,6 +30,7 @@ export function Screen({ title, back, action, children }: Props): JSX.Element {
         <ConnectionPill />
       </header>
       <OfflineBanner />
+      <RunnerBanner />
       <div class="scroll">
         <div class="column">{children}</div>
       </div>

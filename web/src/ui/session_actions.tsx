@@ -1,9 +1,9 @@
-// Rename, fork and archive a session.
+// Rename, fork and archive a session, or undo that.
 
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
 import { data, type SessionView } from '../data/index.ts'
-import { showToast } from './kit'
+import { showRefusal } from './kit'
 import { go } from './router'
 
 export function SessionActions({
@@ -16,23 +16,23 @@ export function SessionActions({
   const [title, setTitle] = useState<string | null>(null)
   if (!data.may('prompt')) return null
   const { sessionId } = view
-  const refuse = (message: string): void => showToast(message, 'bad')
+  const isArchived = view.row.value?.archived ?? false
   const rename = async (): Promise<void> => {
     const outcome = await data.renameSession(sessionId, title ?? '')
     if (outcome.ok) setTitle(null)
-    else refuse(outcome.refusal.message)
+    else showRefusal(outcome.refusal)
   }
   const fork = async (): Promise<void> => {
     const outcome = await data.forkSession(sessionId)
-    if (!outcome.ok) return refuse(outcome.refusal.message)
+    if (!outcome.ok) return showRefusal(outcome.refusal)
     onClose()
     go({ name: 'session', id: outcome.value.sessionId })
   }
   const archive = async (): Promise<void> => {
-    const outcome = await data.archiveSession(sessionId)
-    if (!outcome.ok) return refuse(outcome.refusal.message)
+    const outcome = await data.archiveSession(sessionId, !isArchived)
+    if (!outcome.ok) return showRefusal(outcome.refusal)
     onClose()
-    go({ name: 'sessions' }, 'replace')
+    if (!isArchived) go({ name: 'sessions' }, 'replace')
   }
   if (title !== null) {
     return (
@@ -45,7 +45,7 @@ export function SessionActions({
       >
         <input
           class="field"
-          aria-label="Title of the session"
+          aria-label="Session title"
           value={title}
           maxLength={1000}
           onInput={(event) => setTitle(event.currentTarget.value)}
@@ -69,7 +69,7 @@ export function SessionActions({
         Fork session
       </button>
       <button type="button" class="button plain" onClick={() => void archive()}>
-        Archive
+        {isArchived ? 'Unarchive' : 'Archive'}
       </button>
     </>
   )

@@ -48,17 +48,21 @@ function isOpen(sessionId: string): boolean {
 /** Watch the list: sessions new to this device count as read; one whose turn ends unseen is unread. */
 export function watchSessions(): void {
   let busy = new Set<string>()
+  const ended = new Set<string>()
   effect(() => {
-    if (!data.isLoaded.value) return
     const rows = data.sessions.value
+    for (const row of rows) {
+      if (busy.has(row.sessionId) && !isBusy(row) && !isOpen(row.sessionId)) ended.add(row.sessionId)
+    }
+    busy = new Set(rows.filter(isBusy).map((row) => row.sessionId))
+    // Turns also end while the list is read for the first time.
+    if (!data.isLoaded.value) return
     const known = seen.peek()
     const next: Record<string, number> = {}
     for (const row of rows) {
-      const before = known[row.sessionId] ?? row.lastSeq
-      const hasEnded = busy.has(row.sessionId) && !isBusy(row)
-      next[row.sessionId] = hasEnded && !isOpen(row.sessionId) ? -1 : before
+      next[row.sessionId] = ended.has(row.sessionId) ? -1 : (known[row.sessionId] ?? row.lastSeq)
     }
-    busy = new Set(rows.filter(isBusy).map((row) => row.sessionId))
+    ended.clear()
     if (JSON.stringify(next) !== JSON.stringify(known)) seen.value = next
     const there = pins.peek().filter((each) => each in next)
     if (there.length !== pins.peek().length) pins.value = there

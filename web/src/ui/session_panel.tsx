@@ -7,8 +7,9 @@ import { ignoreNewer } from '../protocol/exhaustive.ts'
 import { diffOf, type Tally } from './line_diff'
 import { DiffTally, viewed, type ChangePart } from './diff'
 import { count, money, shortPath } from './format'
+import { elsewhere, ForeignFacts, isHeld } from './foreign'
 import { PinIcon } from './icons'
-import { showToast, Sheet } from './kit'
+import { Sheet, showRefusal, showToast } from './kit'
 import { SessionActions } from './session_actions'
 import { isPinned, setPinned } from './session_marks'
 import { optionsOf, OptionPicker } from './session_options'
@@ -107,10 +108,25 @@ function Facts({ view }: { view: SessionView }): JSX.Element {
       {row === null ? null : (
         <Part title="Workspace">
           <dl class="pairs">
+            {row.machine === null ? null : (
+              <>
+                <dt>Machine</dt>
+                <dd>{row.machine.name}</dd>
+              </>
+            )}
+            <ForeignFacts row={row} />
             <dt>Folder</dt>
             <dd class="path">{shortPath(row.cwd)}</dd>
             <dt>Agent</dt>
             <dd>{row.agent ?? row.agentId ?? 'unknown'}</dd>
+            {row.mcpServers === undefined || row.mcpServers.length === 0 ? null : (
+              <>
+                <dt>MCP servers</dt>
+                <dd>
+                  <Visible text={row.mcpServers.join(', ')} />
+                </dd>
+              </>
+            )}
             <dt>Events</dt>
             <dd>{view.seq.value.toLocaleString()}</dd>
           </dl>
@@ -221,7 +237,7 @@ function Actions({ view, onClose }: { view: SessionView; onClose: () => void }):
   const { canClose, canReopen } = endsOf(status)
   const reopen = async (): Promise<void> => {
     const outcome = await data.reopenSession(view.sessionId)
-    if (!outcome.ok) showToast(outcome.refusal.message, 'bad')
+    if (!outcome.ok) showRefusal(outcome.refusal)
     onClose()
   }
   return (
@@ -247,9 +263,9 @@ function Actions({ view, onClose }: { view: SessionView; onClose: () => void }):
           Close session
         </button>
       ) : null}
-      {data.may('prompt') && canReopen ? (
+      {data.may('prompt') && canReopen && !isHeld(view.row.value) ? (
         <button type="button" class="button plain" onClick={() => void reopen()}>
-          Reopen session
+          {elsewhere(view.row.value) === null ? 'Reopen session' : 'Continue here'}
         </button>
       ) : null}
       {data.may('admin') ? (

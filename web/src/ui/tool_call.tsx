@@ -28,7 +28,7 @@ import {
 } from './icons'
 import { languageOf } from './highlighted_code'
 import { CutNote } from './transcript_entries'
-import { commandOf, exitCode, parentOf, runSummary } from './transcript_lines'
+import { commandOf, exitCode, isUnreported, parentOf, runSummary } from './transcript_lines'
 import { Visible } from './visible_text'
 
 const ICONS: ReadonlyMap<string | null, (props: { size?: number }) => JSX.Element> = new Map([
@@ -52,14 +52,14 @@ type CardProps = {
   /** The tool calls of the sub-agent that this call started. */
   inner?: readonly ToolEntry[]
   folder: string
-  /** The ids of calls that need approval. */
-  waiting: ReadonlySet<string>
+  /** The ids of calls whose permission request is pending. */
+  pendingCalls: ReadonlySet<string>
   onWhole: (seq: number) => void
 }
 
 export const ToolCard = memo(function ToolCard(props: CardProps): JSX.Element {
   const { entry, folder, inner = [] } = props
-  const state = stateOf(entry, props.waiting)
+  const state = stateOf(entry, props.pendingCalls)
   const [chosen, setChosen] = useState<boolean | null>(null)
   const changes = entry.call.content.filter((part) => part?.type === 'diff')
   const isOpen = chosen ?? false
@@ -102,7 +102,7 @@ function Inner(props: CardProps & { inner: readonly ToolEntry[] }): JSX.Element 
     setFrom(Math.max(0, inner.length - MANY))
     setOpen(!isOpen)
   }
-  const states = inner.map((tool) => stateOf(tool, props.waiting))
+  const states = inner.map((tool) => stateOf(tool, props.pendingCalls))
   const count = (state: State): number => states.filter((each) => each === state).length
   const failed = count('failed')
   return (
@@ -118,7 +118,7 @@ function Inner(props: CardProps & { inner: readonly ToolEntry[] }): JSX.Element 
           <span class="muted"> · {runSummary(inner)}</span>
         </span>
         {failed === 0 ? null : <span class="tag bad">{failed} failed</span>}
-        <ToolStatus state={count('waiting') > 0 ? 'waiting' : (states.at(-1) ?? 'done')} />
+        <ToolStatus state={count('pending') > 0 ? 'pending' : (states.at(-1) ?? 'done')} />
         <ChevronIcon size={16} class="chevron" />
       </button>
       {isOpen ? (
@@ -137,7 +137,7 @@ function Inner(props: CardProps & { inner: readonly ToolEntry[] }): JSX.Element 
               key={tool.seq}
               entry={tool}
               folder={props.folder}
-              waiting={props.waiting}
+              pendingCalls={props.pendingCalls}
               onWhole={props.onWhole}
             />
           ))}
@@ -178,11 +178,12 @@ function titleOf(entry: ToolEntry, folder: string): string {
   return withoutFolder(plain, folder)
 }
 
-type State = 'waiting' | 'failed' | 'cancelled' | 'paused' | 'done' | 'running'
+type State = 'pending' | 'failed' | 'cancelled' | 'paused' | 'unreported' | 'done' | 'running'
 
-function stateOf(entry: ToolEntry, waiting: ReadonlySet<string>): State {
-  if (waiting.has(entry.call.toolCallId)) return 'waiting'
+function stateOf(entry: ToolEntry, pendingCalls: ReadonlySet<string>): State {
+  if (pendingCalls.has(entry.call.toolCallId)) return 'pending'
   if (entry.call.status === 'cancelled' || entry.call.status === 'paused') return entry.call.status
+  if (isUnreported(entry.call)) return 'unreported'
   if (entry.call.status === 'failed' || (exitCode(entry) ?? 0) !== 0) return 'failed'
   return entry.call.status === 'completed' ? 'done' : 'running'
 }
@@ -192,7 +193,7 @@ function ToolFacts({ entry, state }: { entry: ToolEntry; state: State }): JSX.El
   return (
     <span class="tool-facts">
       {code !== null && code !== 0 ? <span class="tag bad">exit {code}</span> : null}
-      {state === 'cancelled' || state === 'paused' ? (
+      {state === 'cancelled' || state === 'paused' || state === 'unreported' ? (
         <span class="tag" aria-hidden="true">
           {STATE_LABELS[state]}
         </span>
@@ -217,10 +218,11 @@ function Running({ since }: { since: number }): JSX.Element | null {
 }
 
 const STATE_LABELS: Record<State, string> = {
-  waiting: 'needs approval',
+  pending: 'needs approval',
   failed: 'failed',
   cancelled: 'cancelled',
   paused: 'paused',
+  unreported: 'no result',
   done: 'done',
   running: 'running',
 }
@@ -230,7 +232,7 @@ function ToolStatus({ state }: { state: State }): JSX.Element {
     <span class="tool-status">
       {state === 'done' ? <CheckIcon size={16} /> : null}
       {state === 'failed' || state === 'cancelled' ? <CrossIcon size={16} /> : null}
-      {state === 'waiting' || state === 'paused' ? <ClockIcon size={16} /> : null}
+      {state === 'pending' || state === 'paused' || state === 'unreported' ? <ClockIcon size={16} /> : null}
       {state === 'running' ? <span class="spinner" aria-hidden="true" /> : null}
       <span class="aside">{STATE_LABELS[state]}</span>
     </span>
@@ -400,7 +402,7 @@ function Raw({
   )
 }
 
-const NONE_WAITING: ReadonlySet<string> = new Set()
+const NONE_PENDING: ReadonlySet<string> = new Set()
 
 /** Several uneventful tool calls as one line. */
 export const RunCard = memo(function RunCard(props: {
@@ -432,7 +434,7 @@ export const RunCard = memo(function RunCard(props: {
               key={tool.seq}
               entry={tool}
               folder={props.folder}
-              waiting={NONE_WAITING}
+              pendingCalls={NONE_PENDING}
               onWhole={props.onWhole}
             />
           ))}

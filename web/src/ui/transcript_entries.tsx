@@ -97,7 +97,7 @@ const ENDS: Record<StopReason, string> = {
   end_turn: 'Done',
   max_tokens: 'Stopped: token limit reached',
   max_turn_requests: 'Stopped: step limit reached',
-  refusal: 'The model refused',
+  refusal: 'The agent refused',
   cancelled: 'Stopped',
 }
 

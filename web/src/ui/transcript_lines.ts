@@ -3,7 +3,8 @@
 import type { Entry, ToolEntry } from '../data/index.ts'
 import { ignoreNewer } from '../protocol/exhaustive.ts'
 
-export type Run = { type: 'run'; key: string; tools: readonly ToolEntry[] }
+/** Tool calls in a row that are drawn as one line. */
+export type ToolRun = { type: 'run'; key: string; tools: readonly ToolEntry[] }
 export type Single = {
   type: 'entry'
   key: string
@@ -12,7 +13,7 @@ export type Single = {
   /** The tool calls of the sub-agent that this call started. */
   inner: readonly ToolEntry[]
 }
-export type Line = Single | Run
+export type Line = Single | ToolRun
 
 const FEWEST = 3
 const NONE: readonly ToolEntry[] = []
@@ -179,7 +180,7 @@ function isAlike(some: readonly ToolEntry[], others: readonly ToolEntry[]): bool
   return some.length === others.length && some.every((tool, index) => tool === others[index])
 }
 
-function folded(tools: readonly ToolEntry[]): Run {
+function folded(tools: readonly ToolEntry[]): ToolRun {
   return { type: 'run', key: `r${tools[0]?.seq ?? 0}`, tools }
 }
 
@@ -229,6 +230,13 @@ export function exitCode(entry: ToolEntry): number | null {
     if (typeof value === 'number' && Number.isInteger(value)) return value
   }
   return null
+}
+
+/** Whether the agent ended its turn without reporting how a call ended: it may have succeeded. */
+export function isUnreported(call: ToolEntry['call']): boolean {
+  const ours = call.extensions?.quarterdeck
+  if (call.status !== 'failed' || typeof ours !== 'object' || ours === null) return false
+  return (ours as Record<string, unknown>).closed === 'end_turn'
 }
 
 const VERBS: Record<string, [string, string]> = {

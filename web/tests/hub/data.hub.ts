@@ -152,7 +152,7 @@ test('a permission request is listed, answered, applied and removed', async () =
       const found = data.sessions.value.find((each) => each.sessionId === view.sessionId)
       return found?.group === 'idle' ? found : null
     })
-    assert.equal(row.waiting, 0)
+    assert.equal(row.pendingRequests, 0)
   })
 })
 

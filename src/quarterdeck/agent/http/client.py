@@ -31,7 +31,14 @@ import anyio
 from quarterdeck.agent.http.posted import PostedMessages
 from quarterdeck.http.asgi import Receive, Send
 from quarterdeck.http.keepalive import KeepAlive, LiveConnection
-from quarterdeck.http.sse import EventBuffer, EventStream, ReplayLimits, StreamFormat, serve_events
+from quarterdeck.http.sse import (
+    Drop,
+    EventBuffer,
+    EventStream,
+    ReplayLimits,
+    StreamFormat,
+    serve_events,
+)
 from quarterdeck.jsontext import encode_json
 from quarterdeck.wire import Failure, Request, Result, canonical_id, parse
 from quarterdeck.wire.transports.base import OnBytes
@@ -207,7 +214,7 @@ async def stream_events(
     connection = LiveConnection()
     stream = connection.scope
 
-    def closing(_reason: str | None) -> bytes:
+    def closing(_drop: Drop | None) -> bytes:
         if not client.is_current(stream):
             return b": replaced by another stream\n\n"
         return b": disconnected by the server\n\n" if client.transport.is_ended else b""

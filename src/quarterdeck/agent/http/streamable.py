@@ -36,7 +36,7 @@ from quarterdeck.agent.http.outgoing import CONNECTION, OutgoingStream, Outgoing
 from quarterdeck.agent.http.posted import PostedMessages
 from quarterdeck.errors import JsonInvalid
 from quarterdeck.http.sse import ReplayLimits
-from quarterdeck.jsontext import decode_json
+from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.wire import (
     CANCEL_REQUEST,
     Failure,
@@ -51,7 +51,7 @@ from quarterdeck.wire.transports.base import OnBytes
 PATIENCE_SECONDS: Final = 5.0
 MOST_ROUTES: Final = 10_000
 """Requests whose stream is remembered; a peer that answers none of them fills no memory."""
-LOAD: Final = "session/load"
+LOAD, RESUME = "session/load", "session/resume"
 AFTER: Final = b": after "
 """Begins the line before an answer that names the event of a session that it follows."""
 INITIALIZE: Final = "initialize"
@@ -86,6 +86,15 @@ def _read_slowly(params: bytes, name: str) -> Any:
     return value.get(name) if isinstance(value, dict) else None
 
 
+def _naming(session_id: str, line: bytes) -> bytes:
+    """Return the answer to a request with the session in its result, if it has a result."""
+    answer = decode_json(line)
+    if not isinstance(answer, dict) or not isinstance(answer.get("result"), dict):
+        return line
+    answer["result"].setdefault("sessionId", session_id)
+    return encode_json(answer)
+
+
 def session_key(session_id: str | None) -> bytes:
     return CONNECTION if session_id is None else session_id.encode("utf-8", "surrogatepass")
 
@@ -99,6 +108,8 @@ class _Route:
     """Of the request, to recognise one that is sent again."""
     after: bytes | None = None
     """The session whose messages are sent before it."""
+    opened: str | None = None
+    """The session that its answer has to name."""
 
 
 @dataclass(slots=True)
@@ -206,7 +217,15 @@ class StreamableTransport:
         if running is not None:
             raise RequestConflict(f"a request with the id {key.decode()} is being answered")
         is_load = request.method == LOAD
-        route = _Route(CONNECTION if is_load else stream, digest, stream if is_load else None)
+        # The Python SDK sends no header with these, and then opens the stream of the session that
+        # the answer names.
+        is_unnamed = stream == CONNECTION and request.method in (LOAD, RESUME)
+        route = _Route(
+            CONNECTION if is_load else stream,
+            digest,
+            after=stream if is_load else None,
+            opened=session_of(request.params) if is_unnamed else None,
+        )
         _remember(self._routes, key, route)
         self._posted.feed(body)
 
@@ -307,6 +326,8 @@ class StreamableTransport:
             self._initial = None
             return
         route = self._routes.pop(key, None)
+        if route is not None and route.opened is not None:
+            line = _naming(route.opened, line)
         if route is None:
             self.streams.put(CONNECTION, line)
         elif route.after is None or route.after not in self.streams:

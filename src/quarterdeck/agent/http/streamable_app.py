@@ -56,7 +56,7 @@ from quarterdeck.errors import ConnectionClosed
 from quarterdeck.http.asgi import Message, Receive, Send
 from quarterdeck.http.keepalive import KeepAlive, LiveConnection
 from quarterdeck.http.origins import RejectedRequest
-from quarterdeck.http.sse import EventStream, ReplayLimits, StreamFormat, serve_events
+from quarterdeck.http.sse import Drop, EventStream, ReplayLimits, StreamFormat, serve_events
 from quarterdeck.jsontext import encode_json
 from quarterdeck.wire import (
     INVALID_REQUEST,
@@ -349,9 +349,9 @@ def _feed(
     else:
         session = session_of(message.params)
         wanted = None if session is None else session_key(session)
-    if wanted is not None and given is None:
-        return RejectedRequest(400, "send Acp-Session-Id with a message of a session")
-    if wanted is not None and wanted != given:
+    # The message has the session itself: the official Python SDK leaves the header out of answers
+    # and of what opens a session, and expects the result on the connection's stream.
+    if wanted is not None and given is not None and wanted != given:
         return RejectedRequest(400, "Acp-Session-Id is not the session of the message")
     try:
         if isinstance(message, Request):
@@ -433,7 +433,7 @@ async def stream_messages(
     """Send messages until the client leaves, opens the stream again, or has ended."""
     reader = LiveConnection()
 
-    def closing(_reason: str | None) -> bytes:
+    def closing(_drop: Drop | None) -> bytes:
         if stream.reader is not reader:
             return b": replaced by another stream\n\n"
         if stream.is_lost:

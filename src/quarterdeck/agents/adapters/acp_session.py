@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 PAGE: Final = 1_000  # events per read from storage
 
-Listener = Callable[[ContextEvent], None]
+OnContextEvent = Callable[[ContextEvent], None]
 
 
 async def stored_events(host: Host, session_id: str) -> AsyncIterator[Event]:
@@ -72,7 +72,7 @@ class SessionFeed:
         self._tasks = tasks
         self._expiry_ms = expiry_ms
         self._projector = self._new_projector()
-        self._listeners: dict[object, Listener] = {}
+        self._subscribers: dict[object, OnContextEvent] = {}
         self._prompted: list[anyio.Event] = []
         self._unsubscribe: Callable[[], None] | None = None
         self._answers: dict[str, dict[str, str]] = {}
@@ -118,12 +118,12 @@ class SessionFeed:
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
-        self._listeners.clear()
+        self._subscribers.clear()
 
-    def listen(self, callback: Listener) -> Callable[[], None]:
+    def listen(self, callback: OnContextEvent) -> Callable[[], None]:
         key = object()
-        self._listeners[key] = callback
-        return lambda: self._listeners.pop(key, None) and None
+        self._subscribers[key] = callback
+        return lambda: self._subscribers.pop(key, None) and None
 
     async def history(self) -> list[ContextEvent]:
         """Project the log once more, from its beginning to now."""
@@ -140,17 +140,17 @@ class SessionFeed:
             for running in self._prompted:
                 running.set()
         for each in emitted:
-            for listener in list(self._listeners.values()):
-                self._publish(listener, each)
+            for subscriber in list(self._subscribers.values()):
+                self._publish(subscriber, each)
         if event.type == "permission-request-created":
             self._expire_later(event)
 
-    def _publish(self, listener: Listener, event: ContextEvent) -> None:
+    def _publish(self, subscriber: OnContextEvent, event: ContextEvent) -> None:
         try:
-            listener(event)
+            subscriber(event)
         except Exception:
-            # A failing listener must stop neither other listeners nor the policy.
-            logger.exception("listener failed", extra={"event": event.type})
+            # A failing subscriber must stop neither other subscribers nor the policy.
+            logger.exception("subscriber failed", extra={"event": event.type})
 
     # ---- prompts ---------------------------------------------------------------------------
 
@@ -311,7 +311,7 @@ class AcpSession:
         self._host = host
         self._owner = owner
         self._feed = feed
-        self._callbacks: dict[object, Listener] = {}
+        self._callbacks: dict[object, OnContextEvent] = {}
         self._subscriptions: dict[object, Callable[[], None]] = {}
         self._is_attached = True
         self._is_terminated = False

@@ -59,7 +59,7 @@ def _add_agent(parser: Parser) -> None:
     parser.add_argument(
         "--agent",
         metavar="FILE.py:NAME",
-        help="your own agent: a function that takes a turn, or an object with prompt()",
+        help="your own agent: a function with a turn parameter, or an object with prompt()",
     )
     parser.add_argument(
         "--initial-message", metavar="TEXT", help="first message of every new session"

@@ -21,11 +21,11 @@ def parser() -> Parser:
             ),
             ("quarterdeck backup quarterdeck.tar", "this file, which must not exist yet"),
         ),
-        "A backup contains prompts, file contents and the keys of the hub: keep it private. It does"
+        "A backup contains prompts, file contents and the hub's keys: keep it private. It does"
         " not contain hub.toml.",
     )
     parser.add_argument(
-        "target", type=Path, metavar="FILE|DIR", help="file to write, or a folder for it"
+        "target", type=Path, metavar="FILE|DIR", help="file to write, or a folder to write it to"
     )
     add_home(parser)
     add_json(parser, '{"path", "format", "version", "createdAt", "sessions", "events", "files"}')

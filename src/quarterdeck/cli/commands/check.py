@@ -11,8 +11,8 @@ from quarterdeck.cli.arguments import Parser, add_home, add_json
 def parser() -> Parser:
     parser = Parser(
         "check",
-        "Check the stored data for damage: structure, checksums, numbering, JSON, and whether"
-        " events that were stored are missing.",
+        "Check the stored data for damage: structure, checksums, numbering, JSON and missing"
+        " events.",
         (
             ("quarterdeck check", "exits with status 1 if something is damaged"),
             ("quarterdeck check --json", "the same, for scripts"),

@@ -1,4 +1,4 @@
-"""`quarterdeck compact`: return unused space to the disk."""
+"""`quarterdeck compact`: free the disk space of deleted sessions."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from quarterdeck.cli.arguments import Parser, add_home, add_json
 def parser() -> Parser:
     parser = Parser(
         "compact",
-        "Return the space of deleted sessions to the disk. The hub can keep running meanwhile.",
+        "Reclaim the disk space used by deleted sessions. The hub can keep running.",
         (("quarterdeck compact", "prints the size of each file before and after"),),
-        "Needs as much free disk space as the compacted log takes.",
+        "Needs free disk space for a copy of the compacted log.",
     )
     add_home(parser)
     add_json(parser, '{"files": [{"file", "before", "after"}]}')

@@ -1,4 +1,4 @@
-"""`quarterdeck completion SHELL`: a completion script for a shell.
+"""`quarterdeck completion SHELL`: a completion script for a shell; `install` installs them all.
 
 The scripts are generated from the parsers of all commands: options, fixed values, paths. Names of
 agents and ids of sessions are looked up when they are completed, by `quarterdeck completion
@@ -30,7 +30,7 @@ from quarterdeck.cli.arguments import DONE, Parser, data_directory
 from quarterdeck.cli.main import COMMANDS
 
 SHELLS: Final = ("bash", "zsh", "fish")
-NAMES: Final = ("agents", "sessions")
+NAMES: Final = ("agents", "sessions", "machines")
 
 _WORD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
 _MOST: Final = 200  # the newest sessions: a longer list cannot be read
@@ -50,8 +50,10 @@ class _Shells(tuple[str, ...]):
 def parser() -> Parser:
     parser = Parser(
         "completion",
-        "Print a completion script for a shell.",
+        "Print a completion script for a shell. `quarterdeck completion install` puts the scripts"
+        " and the man page where shells and man find them.",
         (
+            ("quarterdeck completion install", "for every shell on this computer"),
             ("quarterdeck completion bash", "add it to ~/.bash_completion, or source it"),
             ("quarterdeck completion zsh", "save it as _quarterdeck in a directory of $fpath"),
             (
@@ -60,6 +62,7 @@ def parser() -> Parser:
             ),
         ),
     )
+    parser.subparsers["install"] = _install_parser()
     parser.add_argument(
         "shell",
         choices=_Shells(SHELLS),
@@ -69,17 +72,45 @@ def parser() -> Parser:
     return parser
 
 
+def _install_parser() -> Parser:
+    parser = Parser(
+        "completion install",
+        "Link the completion scripts and the man page into ~/.local/share (or $XDG_DATA_HOME)."
+        " uv and older versions of pipx install them where no shell looks. Shell start-up files are"
+        " not changed.",
+        (
+            ("quarterdeck completion install", "for every shell on this computer"),
+            ("quarterdeck completion install --remove", "undo it"),
+        ),
+    )
+    parser.add_argument("--shell", choices=SHELLS, help="only this shell and the man page")
+    parser.add_argument("--remove", action="store_true", help="remove what was installed")
+    parser.set_defaults(installs=True)
+    return parser
+
+
 def load() -> Callable[[Namespace], int]:
-    return print_completion
+    return run
+
+
+def run(chosen: Namespace) -> int:
+    if "installs" not in chosen:
+        return print_completion(chosen)
+    from quarterdeck.cli.shared_files import change_files
+
+    return change_files(chosen)
 
 
 def print_completion(chosen: Namespace) -> int:
     if chosen.shell in NAMES:
         environ = os.environ
-        is_agents = chosen.shell == "agents"
-        print(
-            "\n".join(agent_names(environ) if is_agents else session_ids(data_directory(environ)))
-        )
+        home = data_directory(environ)
+        lookups: dict[str, Callable[[], list[str]]] = {
+            "agents": lambda: agent_names(environ),
+            "sessions": lambda: session_ids(home),
+            "machines": lambda: machine_names(home),
+        }
+        print("\n".join(lookups[chosen.shell]()))
     else:
         print(script(chosen.shell), end="")
     return DONE
@@ -95,10 +126,19 @@ def script(shell: str) -> str:
 
 def session_ids(home: Path) -> list[str]:
     """Return the ids of the newest sessions in a data directory; none if it cannot be read."""
+    return _column(home / "log.db", "SELECT session_id FROM sessions ORDER BY id DESC LIMIT ?")
+
+
+def machine_names(home: Path) -> list[str]:
+    """Return the names of the machines that have joined the hub of a data directory."""
+    query = "SELECT name FROM machines WHERE removed_at IS NULL ORDER BY name LIMIT ?"
+    return _column(home / "hub.db", query)
+
+
+def _column(database: Path, query: str) -> list[str]:
     import sqlite3  # the scripts do without
 
-    query = "SELECT session_id FROM sessions ORDER BY id DESC LIMIT ?"
-    address = f"file:{quote(str(home / 'log.db'))}?mode=ro"
+    address = f"file:{quote(str(database))}?mode=ro"
     try:
         with closing(sqlite3.connect(address, uri=True, timeout=_SECONDS)) as connection:
             return _plain_words(str(row[0]) for row in connection.execute(query, (_MOST,)))
@@ -108,15 +148,17 @@ def session_ids(home: Path) -> list[str]:
 
 def agent_names(environ: Mapping[str, str]) -> list[str]:
     """Return the names of the agents that can be started here."""
-    from quarterdeck.agents import KnownAgents
-    from quarterdeck.cli.config import HubConfig, load_config
+    from quarterdeck.agents import known_agents
+    from quarterdeck.cli.config import HubConfig, catalogue_folder, load_config
     from quarterdeck.errors import SettingsInvalid
+    from quarterdeck.hub.options import default_home
 
     try:
         config = load_config(environ)
     except SettingsInvalid:
         config = HubConfig()
-    known = KnownAgents(config.agents, environ).all()
+    home, folder = default_home(environ), catalogue_folder(environ)
+    known = known_agents(config.agents, environ, home=home, folder=folder).all()
     return _plain_words(each.name for each in known if each.installed)
 
 

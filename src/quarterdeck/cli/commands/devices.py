@@ -19,21 +19,23 @@ def parser() -> Parser:
             ("quarterdeck devices", "list the paired devices"),
             ("quarterdeck devices pair --scope approve", "print a pairing code and a QR code"),
             ("quarterdeck devices token --name backup", "print a token for a program"),
-            ("quarterdeck devices log", "print what happened to devices, refused calls included"),
+            ("quarterdeck devices log", "print the history of devices, including rejected calls"),
             ("quarterdeck devices revoke 7c", "disconnect a device permanently"),
             ("quarterdeck devices rename 7c 'my phone'", "change the name in the list"),
+            ("quarterdeck devices scope 7c prompt", "change what a device may do"),
+            ("quarterdeck devices scope 7c laptop=view", "limit it further on one machine"),
         ),
-        "Scopes: view, prompt, approve, admin. Each includes the ones before it. Programs on this"
-        " computer need no token: they use the hub's socket. An agent's process cannot use a device"
-        " with scope approve or admin.",
+        "Scopes: view, prompt, approve, admin. Each includes the ones before it. Your own programs"
+        " on this computer need no token: they use the hub's socket. On Linux, agents can use"
+        " neither the socket nor a device with scope approve or admin.",
     )
     parser.add_argument(
         "action",
         nargs="?",
-        choices=("list", "pair", "token", "log", "revoke", "rename"),
+        choices=("list", "pair", "token", "log", "revoke", "rename", "scope"),
         default="list",
         metavar="ACTION",
-        help="list (default), pair, token, log, revoke ID, or rename ID NAME",
+        help="list (default), pair, token, log, revoke ID, rename ID NAME, or scope ID SCOPE",
     )
     parser.add_argument(
         "words",

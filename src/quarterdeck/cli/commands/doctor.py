@@ -14,7 +14,8 @@ def parser() -> Parser:
         "Check the installation for problems. Prints one line per check, and a fix for each"
         " problem.",
         (("quarterdeck doctor", "exits with status 1 if a check fails"),),
-        "doctor changes nothing and connects only to the hub.",
+        "doctor changes nothing and connects only to the hub. The hub tries the addresses that"
+        " phones would use.",
     )
     add_home(parser)
     add_json(parser, '{"checks": [{"name", "status", "found", "remedy"}]}')

@@ -15,7 +15,7 @@ FORMATS: Final = ("jsonl", "markdown", "json")
 def parser() -> Parser:
     parser = Parser(
         "export",
-        "Write a session to a file: its log, a document to read, or its state.",
+        "Write a session to a file: its log, a readable document, or its state.",
         (
             ("quarterdeck export 3f -o session.jsonl", "every event, byte for byte"),
             ("quarterdeck export 3f --format markdown", "a document, on standard output"),

@@ -1,21 +1,21 @@
-"""`quarterdeck fork`: continue a session in a second one."""
+"""`quarterdeck fork`: start a new session from an existing one."""
 
 from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable
 
-from quarterdeck.cli.arguments import Parser, add_home, add_json
+from quarterdeck.cli.arguments import SESSION, Parser, add_home, add_json
 
 
 def parser() -> Parser:
     parser = Parser(
         "fork",
-        "Create a session that continues another one. Both keep their history.",
+        "Start a new session with the history of an existing one, which is not changed.",
         (("quarterdeck fork 1f3a9c", "prints the id of the new session"),),
-        "The agent must offer it.",
+        "The agent must support forking.",
     )
-    parser.add_argument("session", metavar="SESSION", help="its id, or the beginning or end of it")
+    parser.add_argument("session", metavar="SESSION", help=SESSION)
     add_home(parser)
     add_json(parser, "the new session")
     return parser

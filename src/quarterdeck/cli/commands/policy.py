@@ -12,7 +12,7 @@ from quarterdeck.cli.arguments import Parser, add_json
 def parser() -> Parser:
     parser = Parser(
         "policy",
-        "Explain what the rules in the hub's configuration decide. The only action is `check`.",
+        "Explain what the rules in the hub's configuration decide. Use `policy check`.",
         (("quarterdeck policy check 'git status'", "see quarterdeck policy check --help"),),
     )
     parser.set_defaults(action=None)

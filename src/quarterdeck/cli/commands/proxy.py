@@ -11,14 +11,15 @@ from quarterdeck.cli.arguments import Parser, add_home
 def parser() -> Parser:
     parser = Parser(
         "proxy",
-        "Connect an editor to the hub. The editor talks ACP to this command; the agent runs in the"
-        " hub, so you can follow the same session on your phone, in a browser or in a terminal.",
+        "Connect an editor to the hub. The editor speaks ACP to this command; the agent runs"
+        " outside the editor, so you can follow the same session on your phone, in a browser or in"
+        " a terminal.",
         (
-            ("quarterdeck proxy claude", "the command of an agent in an editor's settings"),
+            ("quarterdeck proxy claude", "set this as the agent's command in your editor"),
             ("quarterdeck proxy demo", "the built-in agent without a model"),
         ),
         "With a running hub, sessions continue after the editor is closed. Without one, proxy"
-        " starts a temporary hub on this computer, which stops with the editor.",
+        " starts a temporary hub on this computer, which stops when the editor closes.",
     )
     parser.completed = {"agent": "agents"}
     parser.add_argument("agent", metavar="AGENT", help="a name from quarterdeck agents")

@@ -1,20 +1,20 @@
-"""`quarterdeck rename`: give a session another title."""
+"""`quarterdeck rename`: change the title of a session."""
 
 from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable
 
-from quarterdeck.cli.arguments import Parser, add_home, add_json
+from quarterdeck.cli.arguments import SESSION, Parser, add_home, add_json
 
 
 def parser() -> Parser:
     parser = Parser(
         "rename",
-        "Give a session another title. It counts more than titles that the agent sends.",
-        (('quarterdeck rename 1f3a9c "Fix the parser"', "the title in lists and on the page"),),
+        "Change the title of a session. Your title takes precedence over the agent's.",
+        (('quarterdeck rename 1f3a9c "Fix the parser"', "shown in lists and on the page"),),
     )
-    parser.add_argument("session", metavar="SESSION", help="its id, or the beginning or end of it")
+    parser.add_argument("session", metavar="SESSION", help=SESSION)
     parser.add_argument("title", metavar="TITLE", help="the new title, one line")
     add_home(parser)
     add_json(parser, "the session")

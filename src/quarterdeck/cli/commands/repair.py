@@ -15,7 +15,7 @@ def parser() -> Parser:
         " intact and reports what is lost. A damaged session ends at its last event before the"
         " damage.",
         (("quarterdeck repair", "does nothing if the data is intact"),),
-        "The hub must be stopped. Readers of the log start over.",
+        "The hub must be stopped. Clients reload their sessions when it starts again.",
     )
     add_home(parser)
     add_json(parser, '{"backup", "done": [sentences]}')

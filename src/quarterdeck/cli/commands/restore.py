@@ -15,7 +15,7 @@ def parser() -> Parser:
         "Replace the data directory with a backup. The old directory is kept next to it.",
         (("quarterdeck restore quarterdeck.tar", "the hub must be stopped"),),
         "Devices that were revoked after the backup was written are valid again: revoke them again."
-        " Readers of the log start over.",
+        " Clients reload their sessions.",
     )
     parser.add_argument("source", type=Path, metavar="FILE", help="backup to restore")
     add_home(parser)

@@ -10,7 +10,7 @@ from typing import Final
 from quarterdeck.cli.arguments import SESSION, Parser, add_home, add_json
 
 _NOTES: Final = """\
-run uses the running hub, or a temporary one that stops with the turn. \
+run uses the running hub, or a temporary one that stops after the turn. \
 Ctrl-C cancels the turn. A second Ctrl-C exits; the session continues if a hub is running.
 
 exit status:
@@ -38,7 +38,7 @@ def parser() -> Parser:
         _NOTES,
     )
     parser.takes_program = True
-    parser.completed = {"words": "agents", "--session": "sessions"}
+    parser.completed = {"words": "agents", "--session": "sessions", "--machine": "machines"}
     parser.add_argument(
         "words", nargs="*", metavar="AGENT PROMPT", help="the agent's name or URL, and the prompt"
     )
@@ -46,7 +46,7 @@ def parser() -> Parser:
         "--header",
         action="append",
         metavar="'NAME: VALUE'",
-        help="send this to an agent at a URL; ${VARIABLE} is read from the environment",
+        help="send this header to an agent at a URL; ${VARIABLE} is read from the environment",
     )
     parser.add_argument(
         "--cwd", type=Path, metavar="DIR", help="working directory (default: the current one)"
@@ -66,15 +66,28 @@ def parser() -> Parser:
 
 
 def _add_settings(parser: Parser) -> None:
+    parser.add_argument(
+        "--machine",
+        metavar="NAME",
+        help="joined machine to start the agent on; --cwd is a directory there",
+    )
     parser.add_argument("--session", metavar="ID", help=f"continue this session: {SESSION}")
     parser.add_argument("--mode", metavar="ID", help="agent mode to use")
+    parser.add_argument(
+        "--mcp",
+        action="append",
+        default=[],
+        metavar="NAME=COMMAND",
+        help="MCP server for a new session, as a command or NAME=URL; to pass it a variable from"
+        " your environment, put 'KEY=${VARIABLE}' before the command; can be repeated",
+    )
     parser.add_argument("--model", metavar="ID", help="model to use, if the agent offers a choice")
     parser.add_argument(
         "--option",
         action="append",
         default=[],
         metavar="ID=VALUE",
-        help="set an option of the agent; can be repeated",
+        help="set an agent option; can be repeated",
     )
 
 

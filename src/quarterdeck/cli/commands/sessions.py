@@ -11,7 +11,7 @@ from quarterdeck.cli.arguments import Parser, add_home, add_json, whole_number
 def parser() -> Parser:
     parser = Parser(
         "sessions",
-        "List sessions by state: needs you, running, idle or done.",
+        "List sessions by state: needs you, running, idle or done (closed).",
         (
             ("quarterdeck sessions", "all open sessions"),
             ("quarterdeck sessions --state needs-you", "only sessions waiting for your answer"),
@@ -22,7 +22,7 @@ def parser() -> Parser:
         "--state",
         choices=("needs-you", "running", "idle", "done"),
         metavar="STATE",
-        help="only sessions that are needs-you, running, idle or done",
+        help="only sessions in this state: needs-you, running, idle or done",
     )
     parser.add_argument("--all", action="store_true", help="include closed sessions")
     parser.add_argument(
@@ -34,7 +34,7 @@ def parser() -> Parser:
     parser.add_argument(
         "--end-agent",
         metavar="SESSION",
-        help="instead of listing, end the agent of this session, if it does not respond",
+        help="instead of listing, end this session's agent, even if it does not respond",
     )
     add_home(parser)
     add_json(parser, '{"sessions": [...]}')

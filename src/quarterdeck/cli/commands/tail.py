@@ -27,9 +27,7 @@ def parser() -> Parser:
         metavar="SEQ",
         help="start after this event (default: now)",
     )
-    parser.add_argument(
-        "--exit", action="store_true", help="exit when none of the sessions is running"
-    )
+    parser.add_argument("--exit", action="store_true", help="exit when no session is running")
     add_home(parser)
     add_json(parser, "one event per line")
     return parser

@@ -12,20 +12,31 @@ from quarterdeck.cli.arguments import Parser, add_home, add_json, port
 def parser() -> Parser:
     parser = Parser(
         "up",
-        "Start the hub. It runs agents, stores their logs and serves the web page and the API"
-        " until you press Ctrl-C.",
+        "Start the hub, which serves the web page and the API until you press Ctrl-C. Agents run in"
+        " a separate process, the runner, which keeps running; `quarterdeck down` stops both.",
         (
             ("quarterdeck up", "on this computer only, on the default port"),
+            ("quarterdeck up --phone", "also for your phone: prints a code to scan"),
             ("quarterdeck up --port 0 --json", "on any free port, for scripts"),
             (
                 "quarterdeck up --host :: --allow-host desk --tls-cert my.pem --tls-key my.key",
-                "for a phone on the same network",
+                "with your own certificate",
             ),
+            ("quarterdeck up --relay LINK", "for phones anywhere, through your own relay"),
         ),
-        "To accept connections from other computers, the hub needs a TLS certificate (--tls-cert,"
-        " --tls-key), or a proxy that has one (--behind-proxy).",
+        "--phone picks the best available route: Tailscale or another VPN, a relay, or the local"
+        " network with the hub's own certificate. To accept connections from other computers in"
+        " any other way, the hub needs a TLS certificate (--tls-cert, --tls-key) or a proxy that"
+        " has one (--behind-proxy).",
+    )
+    parser.add_argument(
+        "--phone",
+        action="store_true",
+        default=None,
+        help="find a way for a phone to connect, and print a code to scan",
     )
     _add_address(parser)
+    _add_relay(parser)
     parser.add_argument("--open", action="store_true", help="open the page in a browser")
     parser.add_argument("--no-qr", action="store_true", help="do not print a QR code")
     parser.add_argument(
@@ -34,6 +45,7 @@ def parser() -> Parser:
         metavar="FILE",
         help="append the hub's own log to this file, as JSON lines",
     )
+    parser.add_argument("--check", action="store_true", help="check the configuration and exit")
     add_home(parser)
     add_json(parser, "one object with the URL and the pairing link, once the hub is ready")
     return parser
@@ -68,7 +80,42 @@ def _add_address(parser: Parser) -> None:
     )
 
 
-def load() -> Callable[[Namespace], int]:
-    from quarterdeck.cli.hub_service import serve_hub
+def _add_relay(parser: Parser) -> None:
+    parser.add_argument(
+        "--relay",
+        metavar="LINK",
+        help="connect to phones through a relay: the link that `quarterdeck relay` prints, or - to"
+        " read it from standard input; remembered for later starts",
+    )
+    parser.add_argument("--no-relay", action="store_true", help="forget the relay")
+    parser.add_argument(
+        "--agree-terms",
+        action="store_true",
+        help="accept the terms of the certificate authority that issues the relay certificate",
+    )
+    parser.add_argument(
+        "--acme-directory",
+        metavar="URL",
+        help="ACME directory of another certificate authority (default: Let's Encrypt)",
+    )
+    parser.add_argument(
+        "--acme-ca",
+        type=Path,
+        metavar="FILE",
+        help="CA certificates for verifying a private ACME server, PEM",
+    )
+    parser.add_argument(
+        "--relay-cert",
+        type=Path,
+        metavar="FILE",
+        help="use this certificate for the relay instead of ACME, PEM",
+    )
+    parser.add_argument(
+        "--relay-key", type=Path, metavar="FILE", help="private key of --relay-cert, PEM"
+    )
 
-    return serve_hub
+
+def load() -> Callable[[Namespace], int]:
+    from quarterdeck.cli.hub_start import start_hub
+
+    return start_hub

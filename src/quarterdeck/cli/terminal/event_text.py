@@ -44,8 +44,8 @@ from quarterdeck.protocol import (
     to_json,
 )
 from quarterdeck.protocol.diffs import shown_content
+from quarterdeck.protocol.line_diff import unified_lines
 from quarterdeck.views.block_words import block_words
-from quarterdeck.views.line_diff import unified_lines
 from quarterdeck.views.text import plain
 
 _SHOWN_LINES: Final = 12  # of a tool's output; the rest is counted
@@ -437,7 +437,7 @@ def _describe_config(payload: Mapping[str, Any]) -> str:
 def _describe_call(event: ToolCallEvent, marks: Marks) -> str:
     payload: Any = event.payload
     status, name = payload.get("status"), (event.extensions or {}).get("name")
-    words = f"{marks.of(status)} {payload.get('kind', 'other')}: {payload.get('title')}"
+    words = f"{marks.of(status)} {payload.get('kind') or 'other'}: {payload.get('title')}"
     if isinstance(name, str) and name and name not in words:
         words += f" [{name}]"
     return words if status in (None, "in_progress") else f"{words} ({status})"

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from quarterdeck.cli.terminal.event_text import Line
 from quarterdeck.protocol.diffs import shown_content
-from quarterdeck.views.line_diff import tally_of, unified_lines
+from quarterdeck.protocol.line_diff import tally_of, unified_lines
 from quarterdeck.views.text import visible, wrapped
 
 KEYS: Final[Mapping[str, tuple[str, str]]] = {
@@ -49,12 +49,12 @@ class PermissionPrompt(NamedTuple):
     def is_long(self) -> bool:
         return len(self.lines) > _HEAD + _TAIL + 1
 
-    def opening(self) -> list[Line]:
-        """Return what is shown first: all lines, or the first and the last ones."""
+    def opening(self, hint: str = "press d to see them") -> list[Line]:
+        """Return what is shown first: all lines, or the first and the last ones with a hint."""
         if not self.is_long:
             return self.lines
         hidden = len(self.lines) - _HEAD - _TAIL
-        gap = Line(f"... {hidden} lines not shown; press d to see them ...", "warn")
+        gap = Line(f"... {hidden} lines not shown; {hint} ...", "warn")
         return [*self.lines[:_HEAD], gap, *self.lines[-_TAIL:]]
 
     def choices(self) -> str:
@@ -69,16 +69,18 @@ def permission_prompt(
     room: int,
     *,
     because: object = None,
+    read: object = None,
 ) -> PermissionPrompt:
     """Return what to show for a call and its options; an agent may have sent any JSON.
 
-    `because` is why the rules left it to a person.
+    `because` is why the rules left it to a person; `read` is what the hub read in the call, in the
+    request or in what the agent sent before it (the `call` of a card).
     """
     chosen, unnamed = _keys(options)
     reason = [Line(f"{_INDENT}asked because: {because}", "dim")] if because else []
     lines = [
         Line(part, line.style)
-        for line in (*_lines(call), *reason)
+        for line in (*_lines(call, read if isinstance(read, Mapping) else {}), *reason)
         for each in visible(line.text).split("\n")
         for part in wrapped(each, room)
     ]
@@ -137,25 +139,39 @@ def _known(option: Any) -> tuple[str, _Option] | None:
 _KEY_OF_KIND: Final = {kind: key for key, (kind, _) in KEYS.items()}
 
 
-def _lines(call: Mapping[str, Any]) -> Iterator[Line]:
+def _lines(call: Mapping[str, Any], read: Mapping[str, Any]) -> Iterator[Line]:
     given = call.get("rawInput")
-    kind = call.get("kind")
-    yield Line(f"The agent asks to {_VERBS.get(str(kind), 'use a tool')}", "request")
-    for location in _tables(call.get("locations")):
-        line = "" if location.get("line") is None else f", line {location['line']}"
-        yield Line(f"{_INDENT}file: {location.get('path')}{line}")
-    command = _command(given)
-    if command is not None:
-        yield Line(f"{_INDENT}command: {command}", "strong")
+    kind = call.get("kind") or read.get("kind")
     contents = [line for part in _tables(_shown(call)) for line in _content(part)]
+    yield Line(f"The agent asks to {_VERBS.get(str(kind), 'use a tool')}", "request")
+    yield from _files(call, read if given is None else {})
+    own = _command(given)
+    found = read.get("commands") if given is None else None
+    commands = [own] if own is not None else found if isinstance(found, list) else []
+    yield from (Line(f"{_INDENT}command: {command}", "strong") for command in commands)
     yield from contents
-    rest = _rest(given, has_command=command is not None, has_content=bool(contents))
+    rest = _rest(given, has_command=own is not None, has_content=bool(contents))
     if rest is not None:
         yield Line(f"{_INDENT}input: {rest}")
     if call.get("title"):
         yield Line(f"{_INDENT}the agent says: {call['title']}", "dim")
     if given is None and not contents:
-        yield Line(f"{_INDENT}the agent sent no details of this call", "warn")
+        is_read = bool(commands or read.get("paths"))
+        words = "the request has no details; these are of the open calls of its turn"
+        yield Line(
+            f"{_INDENT}{words if is_read else 'the agent sent no details of this call'}", "warn"
+        )
+
+
+def _files(call: Mapping[str, Any], read: Mapping[str, Any]) -> Iterator[Line]:
+    """Yield the files that a call names, or else those that were read in it."""
+    locations = list(_tables(call.get("locations")))
+    for location in locations:
+        line = "" if location.get("line") is None else f", line {location['line']}"
+        yield Line(f"{_INDENT}file: {location.get('path')}{line}")
+    paths = read.get("paths")
+    if not locations and isinstance(paths, list):
+        yield from (Line(f"{_INDENT}file: {path}") for path in paths)
 
 
 _VERBS: Final[Mapping[str, str]] = {

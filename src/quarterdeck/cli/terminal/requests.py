@@ -23,7 +23,7 @@ from quarterdeck.cli.terminal.session_printer import SessionPrinter
 from quarterdeck.errors import CommandFailed, HubDeclined
 from quarterdeck.http.headers import path_segment
 from quarterdeck.protocol import Event
-from quarterdeck.views.text import visible
+from quarterdeck.views.text import one_line, visible
 
 AnswerMode = Literal["ask", "allow", "reject", "wait"]
 _ALLOWING: Final = ("y", "a")
@@ -51,6 +51,7 @@ class TerminalResponder:
         self._scopes: dict[str, anyio.CancelScope] = {}
         self._answered: set[str] = set()
         self._forms: set[str] = set()
+        self._of_children: set[str] = set()
         self._incoming, self._requests = anyio.create_memory_object_stream[_PendingRequest](1000)
 
     def on_event(self, event: Event) -> None:
@@ -69,6 +70,15 @@ class TerminalResponder:
             request = pending[request_id]
             self._add(request_id, partial(self._answer_form, request_id, request))
         self._forms = set(pending)
+
+    def on_child_permissions(self, pending: Mapping[str, str]) -> None:
+        """Take up the permission requests of sub-agents, each with the name of its session."""
+        for request_id in self._of_children - pending.keys():
+            self._drop(request_id)
+        for request_id in pending.keys() - self._of_children:
+            answer = partial(self._answer_permission, request_id, pending[request_id])
+            self._add(request_id, answer)
+        self._of_children = set(pending)
 
     def _add(self, request_id: str, answer: Callable[[], Awaitable[None]]) -> None:
         self._scopes[request_id] = anyio.CancelScope()
@@ -129,7 +139,7 @@ class TerminalResponder:
 
     # ---- permissions ---------------------------------------------------------------------------
 
-    async def _answer_permission(self, request_id: str) -> None:
+    async def _answer_permission(self, request_id: str, child: str | None = None) -> None:
         path = f"/api/permissions/{path_segment(request_id)}"
         try:
             request = await self._follower.hub.api.get(path)
@@ -140,7 +150,10 @@ class TerminalResponder:
             request["options"],
             self._screen.width,
             because=request.get("askedBecause"),
+            read=request.get("call"),
         )
+        if child is not None:
+            self._printer.note(f"request of sub-agent {one_line(child)}")
         key = await self._choose(request, prompt)
         if key is None:
             return

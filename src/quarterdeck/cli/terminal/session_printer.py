@@ -7,6 +7,7 @@ from typing import Any, Final, Protocol, TextIO, assert_never
 
 from msgspec import UNSET
 
+from quarterdeck.cli.terminal.call_lines import PrintedCall, grown_lines, is_unfinished
 from quarterdeck.cli.terminal.event_text import (
     ASCII_MARKS,
     UNICODE_MARKS,
@@ -187,7 +188,8 @@ class TextPrinter:
         self._flowing: tuple[str, Any] | None = None
         self._column = 0
         self._blank_lines = 1  # at the end of what is written so far
-        self._printed: dict[str, tuple[Any, list[Line]]] = {}
+        self._printed: dict[str, PrintedCall] = {}
+        self._call_on_screen: tuple[str, str | None] | None = None  # printed last, with its title
         self._options: dict[str, list[Any]] = {}  # of the pending requests
         self._notes = NoteLines()
         self._settings = SettingLines(shows_all=shows_all)
@@ -305,6 +307,7 @@ class TextPrinter:
             self._column = 0
             self._blank_lines = 0
         self._flowing = None
+        self._call_on_screen = None
 
     def _flow(self, event: Event, text: str) -> None:
         key = (event.type, event.payload.get("messageId"))
@@ -344,31 +347,30 @@ class TextPrinter:
             return
         call_id = str(event.payload.get("toolCallId"))
         call = state.tool_calls.get(call_id)
-        status = None if call is None else call.status
-        lines = [line for line in body(event, self._marks, self._cwd) if not _is_terminal(line)]
-        is_known = call_id in self._printed
-        printed_status, printed_lines = self._printed.get(call_id, (None, []))
+        status, title = (None, None) if call is None else (call.status, call.title)
+        before = self._printed.get(call_id)
+        printed = () if before is None else before.lines
+        lines = _shown_lines(body(event, self._marks, self._cwd))
+        grown = grown_lines(printed, lines)
+        more = list(lines if grown is None else grown)
         if call is not None and is_final_status(status):
             if not lines:  # output that came beside the content
-                lines = self._more_lines(call.content, printed_lines)
-            lines += _written(call.content, state)
-        if is_known and status == printed_status and lines in ([], printed_lines):
+                known = content_lines({"content": list(call.content)}, self._cwd)
+                more = list(grown_lines(printed, _shown_lines(known)) or ())
+            more += _written(call.content, state)
+        elif is_unfinished(printed, more):
+            more = []
+        is_same = before is not None and before.status == status
+        if is_same and not more:
             return
-        self._printed[call_id] = (status, lines or printed_lines)
-        self._paragraph()
-        style = _STATUS_STYLES.get(str(status), "strong")
-        self._line(summary(event, state, self._marks), style)
-        if lines != printed_lines:
-            self._body(lines)
-
-    def _more_lines(self, content: Sequence[Any], printed: list[Line]) -> list[Line]:
-        """Return the lines of content after those that were printed; none if others were."""
-        lines = [
-            line
-            for line in content_lines({"content": list(content)}, self._cwd)
-            if not _is_terminal(line)
-        ]
-        return lines[len(printed) :] if lines[: len(printed)] == printed else []
+        is_continued = is_same and grown is not None and self._call_on_screen == (call_id, title)
+        self._printed[call_id] = PrintedCall(status, lines if lines and more else printed)
+        if not is_continued:
+            self._paragraph()
+            style = _STATUS_STYLES.get(str(status), "strong")
+            self._line(summary(event, state, self._marks), style)
+        self._body(more)
+        self._call_on_screen = (call_id, title)
 
     def _block(self, event: Event, state: SessionState, title: str) -> None:
         self._paragraph()
@@ -384,7 +386,7 @@ class TextPrinter:
         lines = body(event, self._marks, self._cwd)
         match event:
             case ToolCallContentChunkEvent():
-                self._body([line for line in lines if not _is_terminal(line)])
+                self._body(_shown_lines(lines))
             case PlanUpdateEvent():
                 if event.payload.get("type") != "items":  # a list of entries has a `plan` as well
                     self._block(event, state, "plan: ")
@@ -421,18 +423,21 @@ class TextPrinter:
         state: SessionState,
     ) -> None:
         if isinstance(event, PermissionRequestCreatedEvent):
-            self._requested(event.payload, state)
+            self._requested(event, state)
         else:
             self._resolved(event.payload)
 
-    def _requested(self, payload: Mapping[str, Any], state: SessionState) -> None:
+    def _requested(self, event: PermissionRequestCreatedEvent, state: SessionState) -> None:
+        payload: Any = event.payload
         call, options = payload.get("toolCall"), payload.get("options")
         listed = options if isinstance(options, list) else []
         self._options[str(payload.get("requestId"))] = listed
         self._paragraph()
         if self._shows_requests:
             given = _known_call(call if isinstance(call, Mapping) else {}, state)
-            for line in permission_prompt(given, listed, self._screen.width).opening():
+            read = _card(event).get("call")
+            prompt = permission_prompt(given, listed, self._screen.width, read=read)
+            for line in prompt.opening("`show --as events --json` has them"):
                 self._screen.line(line.text, line.style)
             self._blank_lines = 0
 
@@ -502,9 +507,18 @@ def _outcome(payload: Mapping[str, Any], options: list[Any]) -> str:
     return words.get(str(kinds.get(str(outcome.get("optionId")))), "answered")
 
 
-def _is_terminal(line: Line) -> bool:
-    """Whether a line only names a terminal, which means nothing to people."""
-    return line.style == "dim" and line.text.startswith("terminal ")
+def _shown_lines(lines: Sequence[Line]) -> list[Line]:
+    """Return lines without those that only name a terminal, which means nothing to people."""
+    return [
+        line for line in lines if not (line.style == "dim" and line.text.startswith("terminal "))
+    ]
+
+
+def _card(event: PermissionRequestCreatedEvent) -> Mapping[str, Any]:
+    """Return what a hub derived from a request."""
+    ours = (event.extensions or {}).get("quarterdeck")
+    card = ours.get("request") if isinstance(ours, Mapping) else None
+    return card if isinstance(card, Mapping) else {}
 
 
 def _known_call(given: Mapping[str, Any], state: SessionState) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ from quarterdeck.errors import AcpError
 from quarterdeck.host.agent_process import AgentProcess
 from quarterdeck.host.checks import check_session_id, unsupported
 from quarterdeck.host.log.emitter import Emitter
-from quarterdeck.host.log.repair import mark
+from quarterdeck.host.log.tool_call_repair import mark
 from quarterdeck.host.sessions.registry import SessionRegistry
 from quarterdeck.host.sessions.session import HostSession, SessionFolders
 

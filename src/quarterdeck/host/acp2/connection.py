@@ -33,7 +33,7 @@ from quarterdeck.protocol import Normalized
 from quarterdeck.protocol.acp2_options import options_from_acp2
 from quarterdeck.wire import Connection, Failure, Result, read_error
 
-OnAnswer = Callable[[Result | Failure], None]
+OnResponse = Callable[[Result | Failure], None]
 CANCELLED: Final = -32800
 _METHODS: Final = {
     "session/load": "session/resume",
@@ -53,7 +53,7 @@ class AgentConnection(Protocol):
         params: Any = None,
         *,
         timeout_seconds: float | None = None,
-        on_answer: OnAnswer | None = None,
+        on_response: OnResponse | None = None,
     ) -> Any: ...
     async def notify(self, method: str, params: Any = None) -> None: ...
     def post(self, method: str, params: Any = None) -> None: ...
@@ -62,8 +62,8 @@ class AgentConnection(Protocol):
 class PendingPrompt:
     """A prompt whose turn has not ended."""
 
-    def __init__(self, on_answer: OnAnswer | None) -> None:
-        self._on_answer = on_answer
+    def __init__(self, on_response: OnResponse | None) -> None:
+        self._on_response = on_response
         self.ended = anyio.Event()
         self.message_id: str | None = None
         """The id of its message, once it is inserted."""
@@ -113,8 +113,8 @@ class PendingPrompt:
     def finish(self, answer: Result | Failure) -> None:
         if not self.ended.is_set():
             self.ended.set()
-            if self._on_answer is not None:
-                self._on_answer(answer)
+            if self._on_response is not None:
+                self._on_response(answer)
 
 
 def idle_answer(update: Mapping[str, Any]) -> Result | Failure:
@@ -145,11 +145,18 @@ class Acp2Connection:
     """A connection to an agent with ACP 2."""
 
     def __init__(
-        self, connection: Connection, on_update: Callable[[str, dict[str, Any]], None]
+        self,
+        connection: Connection,
+        on_update: Callable[[str, dict[str, Any]], None],
+        report_dropped: Callable[..., None],
     ) -> None:
-        """`on_update` takes what an answer says of a session and ACP 1 has as an update."""
+        """`on_update` takes what an answer says of a session and ACP 1 has as an update.
+
+        `report_dropped` is that of the agent, for an answer to a prompt that is no object.
+        """
         self._connection = connection
         self._on_update = on_update
+        self._report_dropped = report_dropped
         self.prompts: dict[str, PendingPrompt] = {}
         """The pending prompts, by session."""
         self.own_turns: set[str] = set()
@@ -166,26 +173,26 @@ class Acp2Connection:
         params: Any = None,
         *,
         timeout_seconds: float | None = None,
-        on_answer: OnAnswer | None = None,
+        on_response: OnResponse | None = None,
     ) -> Any:
         """Call a method of ACP 1; see the table at the top of the module."""
         given: dict[str, Any] = dict(params or {})
         if method == "session/prompt":
-            return await self._prompt(given, on_answer)
+            return await self._prompt(given, on_response)
 
         def answered(answer: Result | Failure) -> None:
             if isinstance(answer, Result) and method in _CHANGED:
                 result = decode_json(answer.value)
                 self._take_commands(given, result)
                 answer = Result(answer.id, encode_json(_result_as_acp1(result)))
-            if on_answer is not None:
-                on_answer(answer)
+            if on_response is not None:
+                on_response(answer)
 
         result: Any = await self._connection.call(
             _METHODS.get(method, method),
             _params(method, given),
             timeout_seconds=timeout_seconds,
-            on_answer=answered,
+            on_response=answered,
         )
         return _result_as_acp1(result) if method in _CHANGED else result
 
@@ -204,16 +211,22 @@ class Acp2Connection:
     def post(self, method: str, params: Any = None) -> None:
         self._connection.post(method, params)
 
-    async def _prompt(self, params: dict[str, Any], on_answer: OnAnswer | None) -> Any:
+    async def _prompt(self, params: dict[str, Any], on_response: OnResponse | None) -> Any:
         session_id = params["sessionId"]
-        prompt = self.prompts[session_id] = PendingPrompt(on_answer)
+        prompt = self.prompts[session_id] = PendingPrompt(on_response)
+
+        def inserted(answer: Result | Failure) -> None:
+            if isinstance(answer, Result) and not answer.value.lstrip().startswith(b"{"):
+                method = "session/prompt"
+                message = f"the agent answered {method} without a result"
+                self._report_dropped("agent/answer-empty", method, message, method=method)
+            prompt.on_inserted(answer)
+
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._end_when_closed, tasks.cancel_scope)
                 with suppress(RpcError):  # `on_inserted` has it
-                    await self._connection.call(
-                        "session/prompt", params, on_answer=prompt.on_inserted
-                    )
+                    await self._connection.call("session/prompt", params, on_response=inserted)
                 await prompt.ended.wait()
                 tasks.cancel_scope.cancel()
         except BaseExceptionGroup as group:

@@ -110,4 +110,10 @@ def _markers(given: Any) -> dict[str, bool]:
 
 
 def _auth_method(method: Mapping[str, Any]) -> dict[str, Any]:
-    return {"id" if key == "methodId" else key: value for key, value in method.items()}
+    named = {"id" if key == "methodId" else key: value for key, value in method.items()}
+    variables = named.get("env")
+    if method.get("type") == "terminal" and isinstance(variables, list):
+        # ACP 1 has a table of variables, ACP 2 a list.
+        tables = (each for each in variables if isinstance(each, Mapping))
+        named["env"] = {each.get("name"): each.get("value") for each in tables}
+    return named

@@ -23,7 +23,7 @@ from quarterdeck.host.acp2.connection import Acp2Connection, PendingPrompt
 from quarterdeck.host.acp2.permissions import call_id_of, request_as_acp1
 from quarterdeck.host.agent_process import AgentProcess
 from quarterdeck.host.log.emitter import Emitter
-from quarterdeck.host.log.repair import mark
+from quarterdeck.host.log.tool_call_repair import mark
 from quarterdeck.host.sessions.registry import SessionRegistry
 from quarterdeck.host.sessions.session import LIVE, HostSession
 from quarterdeck.host.sessions.updates import UpdateRecorder
@@ -79,14 +79,28 @@ class Acp2Updates:
         fold = session.fold or fold_of(session)
         was_working = fold.is_working
         is_open = session.operation is None and session.status in LIVE
+        name = update.get("sessionUpdate")
+        if is_open and was_working and name == "state_update":
+            self._close_calls(session, update)  # before the end: nothing of a turn follows it
         for event in fold.fold(update):
             if is_open and event.type in _PLAIN:  # almost always
                 self._emitter.enqueue(session, event)
             else:
                 self._take(connection, session, event)
+        if name not in _PLAIN_UPDATES:
+            self._follow_up(agent, connection, session, update, was_working=was_working)
+
+    def _follow_up(
+        self,
+        agent: AgentProcess,
+        connection: Acp2Connection,
+        session: HostSession,
+        update: dict[str, Any],
+        *,
+        was_working: bool,
+    ) -> None:
+        """Do what an update means beside its events."""
         name = update.get("sessionUpdate")
-        if name in _PLAIN_UPDATES:
-            return
         if "capabilities" in update:
             _take_capabilities(session, update)
         if name == "subagent_update":
@@ -170,8 +184,6 @@ class Acp2Updates:
     ) -> None:
         is_working = fold_of(session).is_working
         prompt = connection.prompt_of(session.id)
-        if was_working and update.get("state") == "idle":
-            self._close_calls(session, update)
         if prompt is not None:
             prompt.on_state(update, was_working=was_working)
         elif is_working and session.status == "active":
@@ -184,6 +196,8 @@ class Acp2Updates:
 
     def _close_calls(self, session: HostSession, update: dict[str, Any]) -> None:
         """End the calls that an agent leaves open when it stops; not those in the background."""
+        if update.get("state") != "idle":
+            return
         background = update.get("background")
         listed = background if isinstance(background, list) else []
         named = [each.get("toolCallId") for each in listed if isinstance(each, dict)]

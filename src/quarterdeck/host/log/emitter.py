@@ -5,21 +5,24 @@ An agent's updates are only queued (`enqueue`): one commit covers all that a rea
 other event is queued and then committed and published at once (`session_event`, `host_event`).
 
 Events of a session get their number when they are queued, because the number is part of the bytes
-that are stored. Events of the host are not stored and get theirs when they are published, so that a
+that are stored. Events of the host are never stored: they report what has changed, and what they
+report about a session is in its log. They wait in the same queue, so when one is published, the
+events of sessions before it are stored. They get their number when they are published, so that a
 report about the storage, which overtakes the queue, does not break the order of numbers.
 """
 
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from time import time_ns
+from typing import Any
 
 from quarterdeck.errors import LogDamaged, StorageFailed
+from quarterdeck.host.log.hold import NumberingHold
 from quarterdeck.host.log.journal import Journal
-from quarterdeck.host.log.repair import mark
 from quarterdeck.host.log.stream import Stream
+from quarterdeck.host.log.tool_call_repair import mark
 from quarterdeck.host.sessions.session import HostSession
 from quarterdeck.jsontext import UNWRITABLE, encode_json
 from quarterdeck.protocol import (
@@ -28,11 +31,12 @@ from quarterdeck.protocol import (
     Normalized,
     SessionStatus,
     decode_event,
-    encode_event,
     make_host_event,
     to_json,
 )
+from quarterdeck.protocol.codec import encode_new_event
 from quarterdeck.protocol.events import SESSION_EVENT_CLASSES
+from quarterdeck.protocol.payloads import has_agent, has_ended
 from quarterdeck.storage import Storage, Stored
 
 logger = logging.getLogger(__name__)
@@ -40,15 +44,14 @@ logger = logging.getLogger(__name__)
 
 def now_ms() -> int:
     """Return the time of an event. Order never depends on it: clocks are set back."""
-    return time.time_ns() // 1_000_000
+    return time_ns() // 1_000_000
 
+
+OnSessionHead = Callable[[str, int], None]
+"""Takes the id of a session and the number of its newest published event."""
 
 _Draft = tuple[str, dict[str, Any], str | None, dict[str, Any] | None]
 """Type, payload, agent and extensions of a host event that has no number yet."""
-
-
-_STOPPED: Final = ("closed", "disconnected", "deleted")  # a session in one of these gets no events
-_ENDED: Final = ("closed", "deleted")
 
 
 class _HostEvents:
@@ -95,12 +98,25 @@ class Emitter:
     """Creates all events of a host."""
 
     def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+        self.storage = storage
         self.journal = Journal(storage, self._on_storage_failed)
+        self.hold = NumberingHold()
         self.host_stream = Stream(None, self._on_callback_failed)
         self._host_events = _HostEvents(self.host_stream)
         self._host_extensions = _HostExtensions(self.host_stream)
         self._reported: set[str] = set()
+        self._head_subscribers: tuple[OnSessionHead, ...] = ()
+
+    def subscribe_heads(self, on_head: OnSessionHead) -> Callable[[], None]:
+        """Call `on_head` whenever events of any session are published; return an unsubscriber."""
+        self._head_subscribers = (*self._head_subscribers, on_head)
+
+        def unsubscribe() -> None:
+            self._head_subscribers = tuple(
+                each for each in self._head_subscribers if each is not on_head
+            )
+
+        return unsubscribe
 
     def new_stream(self, session_id: str, *, last_seq: int = 0) -> Stream:
         """Return the stream of a session whose log has `last_seq` events."""
@@ -109,19 +125,24 @@ class Emitter:
             return await self.read(session_id, after, limit)
 
         def read_now(after: int, limit: int) -> Sequence[bytes]:
-            return self._storage.read_now(session_id, after, limit)
+            return self.storage.read_now(session_id, after, limit)
+
+        def on_head(seq: int) -> None:
+            for subscriber in self._head_subscribers:
+                subscriber(session_id, seq)
 
         return Stream(
             read_page,
             self._on_callback_failed,
-            read_now=read_now if self._storage.is_immediate else None,
+            read_now=read_now if self.storage.is_immediate else None,
+            on_head=on_head,
             last_seq=last_seq,
         )
 
     async def read(self, session_id: str, after: int, limit: int) -> list[bytes]:
         """Read stored events of a session; damage is reported once."""
         try:
-            return await self._storage.read(session_id, after, limit)
+            return await self.storage.read(session_id, after, limit)
         except LogDamaged as error:
             self.report_damage(session_id, error.reason)
             raise
@@ -163,27 +184,30 @@ class Emitter:
         for event in session.tool_calls.close_open(reason):
             self.enqueue(session, event)
 
-    def enqueue(self, session: HostSession, normalized: Normalized) -> int:
+    def enqueue(self, session: HostSession, normalized: Normalized, at: int | None = None) -> int:
         """Number, encode and queue a session's event; return its size in bytes.
 
-        It is committed and published by the next `Journal.commit_and_publish`: for an agent's
-        updates at the end of the read that delivered them.
+        `at` is when it happened, if that is not now. It is committed and published by the next
+        `Journal.commit_and_publish`: for an agent's updates at the end of the read that delivered
+        them.
         """
         stream = session.stream
         seq = stream.last_seq + 1
         event = SESSION_EVENT_CLASSES[normalized.type](
             session_id=session.id,
             seq=seq,
-            ts=now_ms(),
+            # `now_ms`, without the cost of a call for every update
+            ts=time_ns() // 1_000_000 if at is None else at,
             payload=normalized.payload,
             extensions=normalized.extensions,
         )
         try:
-            data = encode_event(event)
+            data = encode_new_event(event)
         except UNWRITABLE as error:
             self._report_unwritable(event, error)
             return 0
-        stream.number(seq, data)
+        stream.last_seq = seq
+        stream.unpublished.append(data)
         self.journal.enqueue((Stored(session.id, seq, data), stream, event))
         return len(data)
 
@@ -207,9 +231,9 @@ class Emitter:
         with self.journal.batch():
             self.session_event(session, "session-status-change", payload)
             self.session_updated(session)
-        if status in _STOPPED:
+        if not has_agent(status):  # it gets no events
             session.stream.release_tail()
-        if status in _ENDED:
+        if has_ended(status):
             session.release_tool_calls()
 
     def session_updated(self, session: HostSession) -> None:

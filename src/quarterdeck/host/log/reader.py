@@ -1,7 +1,7 @@
 """Reads the logs of a host by session id: by callback, by iteration, as bytes, or by page.
 
-A restored session is settled before its first reader sees it: `SessionRecovery.settle` closes what
-a crash left open in the log.
+Before the first reader sees a restored session, `SessionRecovery.close_leftovers` closes what a
+crash left open in its log: requests, tool calls, a status that is out of date.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ class LogReader:
         stream = self._stream(session_id)
         subscriber = Subscriber(callback, _checked(from_seq))
         session = None if session_id is None else self._sessions.known[session_id]
-        is_settled = session is None or self._recovery.is_settled(session)
-        if not (is_settled and stream.join(subscriber)):
+        is_ready = session is None or not self._recovery.may_have_leftovers(session)
+        if not (is_ready and stream.join(subscriber)):
             self._in_background(lambda: self._catch_up(stream, subscriber, session))
         return lambda: stream.remove(subscriber)
 
     async def events(self, session_id: str | None, from_seq: int) -> AsyncIterator[Event]:
         stream = self._stream(session_id)
         if session_id is not None:
-            await self._recovery.settle(self._sessions.known[session_id])
+            await self._recovery.close_leftovers(self._sessions.known[session_id])
         async for event in stream.events(_checked(from_seq)):
             yield event
 
     async def open_log(self, session_id: str | None) -> EncodedLog:
         stream = self._stream(session_id)
         if session_id is not None:
-            await self._recovery.settle(self._sessions.known[session_id])
+            await self._recovery.close_leftovers(self._sessions.known[session_id])
         return EncodedLog(stream)
 
     async def page(self, session_id: str, after: int, limit: int) -> list[bytes]:
@@ -83,7 +83,7 @@ class LogReader:
     ) -> None:
         with suppress(StorageFailed):  # the journal reports it; the log is shown as it is
             if session is not None:
-                await self._recovery.settle(session)
+                await self._recovery.close_leftovers(session)
         await stream.replay(subscriber)
 
 

@@ -19,8 +19,9 @@ published between the two: no gap, no duplicate. If the cursor is further back t
 `published` is the last number that subscribers may see, `last_seq` the last number given to an
 event; those between are queued in the journal and not stored yet (INV-5).
 
-`RunSubscriber` gets events as the bytes that were stored, a run at a time, in the step that
-publishes them: for components that pass events on without decoding them, such as network streams.
+A *run* is consecutive events of one stream that are published together. `RunSubscriber` gets events
+as the bytes that were stored, a run at a time, in the step that publishes them: for components that
+pass events on without decoding them, such as network streams.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ ReadPage = Callable[[int, int], Awaitable[Sequence[bytes]]]
 ReadNow = Callable[[int, int], Sequence[bytes]]
 """The same without waiting: for a storage in memory."""
 OnCallbackFailed = Callable[[Event, BaseException], None]
+OnHead = Callable[[int], None]
+"""Takes the number of the newest published event; it must be quick and not raise."""
 
 _Page = tuple[Sequence[Event], int]
 """Events, and the number up to which there are no others."""
@@ -92,6 +95,12 @@ class RunSubscriber(Protocol):
     def on_published(self, last_seq: int, encoded: list[bytes]) -> None:
         """Take the newest events as they were stored; `last_seq` is the number of the last."""
 
+    def on_skipped(self, last_seq: int) -> None:
+        """Events up to `last_seq` were published and must be read: too many to be handed over.
+
+        Only a log of another process does that, when its subscriber is too slow.
+        """
+
     def on_ended(self) -> None:
         """The stream has ended: there will be no more events."""
 
@@ -117,13 +126,18 @@ class Stream:
         on_callback_failed: OnCallbackFailed,
         *,
         read_now: ReadNow | None = None,
+        on_head: OnHead | None = None,
         last_seq: int = 0,
     ) -> None:
-        """Without `read_page` events are not stored: those that left the tail are lost."""
+        """Without `read_page` events are not stored: those that left the tail are lost.
+
+        `on_head` is called with `published` after each run, before its subscribers.
+        """
         self.last_seq = last_seq  # the last number given to an event
         self.published = last_seq  # the last number that subscribers may see
         self._read_page = read_page
         self._read_now = read_now
+        self._on_head = on_head
         self._on_callback_failed = on_callback_failed
         self._tail: deque[Event] = deque(maxlen=HOST_TAIL if read_page is None else TAIL)
         self._tail_bytes = 0  # that were added since it was last shortened
@@ -131,7 +145,8 @@ class Stream:
         self._ahead: tuple[Subscriber, ...] = ()  # live, from a number that is not published yet
         self._changed: anyio.Event | None = None  # exists while an iterator waits
         self._has_ended = False
-        self._unpublished: list[bytes] = []  # a session's events, encoded, until published
+        self.unpublished: list[bytes] = []
+        """A session's events, encoded, until they are published; `Emitter` adds to them."""
         self._run_subscribers: tuple[RunSubscriber, ...] = ()
 
     def next_seq(self) -> int:
@@ -142,17 +157,19 @@ class Stream:
     def number(self, seq: int, encoded: bytes) -> None:
         """Give a session's event, which is encoded already, the number after `last_seq`."""
         self.last_seq = seq
-        self._unpublished.append(encoded)
+        self.unpublished.append(encoded)
 
     def publish(self, events: Sequence[Event]) -> None:
         """Deliver events to every live subscriber. `Journal` calls this, after the commit."""
         self._tail.extend(events)
         self.published = events[-1].seq
+        if self._on_head is not None:
+            self._on_head(self.published)
         if self._run_subscribers:
             self._publish_run(events)
-        if self._unpublished:
-            self._tail_bytes += sum(map(len, self._unpublished[: len(events)]))
-            del self._unpublished[: len(events)]
+        if self.unpublished:
+            self._tail_bytes += sum(map(len, self.unpublished[: len(events)]))
+            del self.unpublished[: len(events)]
             if self._tail_bytes > TAIL_BYTES:
                 self._shorten_tail()
         # A subscriber that joins in a callback has these events already and is in another tuple.
@@ -163,6 +180,11 @@ class Stream:
             self._deliver(subscriber, events)
         if self._changed is not None:
             self._wake()
+
+    def discard(self) -> None:
+        """Forget the events that are numbered and not published: they will never be stored."""
+        self.unpublished.clear()
+        self.last_seq = self.published
 
     def _shorten_tail(self) -> None:
         """Keep the newer half; nothing if even that may be large. The rest is read from storage."""
@@ -220,7 +242,7 @@ class Stream:
         return list(await self._read_page(after, limit))
 
     def _publish_run(self, events: Sequence[Event]) -> None:
-        encoded = self._unpublished[: len(events)] or [encode_event(event) for event in events]
+        encoded = self.unpublished[: len(events)] or [encode_event(event) for event in events]
         for subscriber in self._run_subscribers:
             subscriber.on_published(self.published, encoded)
 

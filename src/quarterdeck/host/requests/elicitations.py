@@ -19,7 +19,7 @@ from quarterdeck.acp import Unknown, decode, schema
 from quarterdeck.errors import ProtocolError
 from quarterdeck.host.checks import check_json, config_invalid
 from quarterdeck.host.log.emitter import Emitter
-from quarterdeck.host.log.repair import mark
+from quarterdeck.host.log.tool_call_repair import mark
 from quarterdeck.host.requests.table import AgentRequest, Concerns, RequestTable
 from quarterdeck.host.sessions.session import HostSession
 from quarterdeck.protocol import (
@@ -140,7 +140,7 @@ class ElicitationRequests:
         request = self._table.claim(request_id)
         request.action = response["action"]
         self._publish(request, by)
-        request.settle(dict(response))
+        request.release(dict(response))
 
     def withdraw(self, concerns: Concerns) -> Sequence[Elicitation]:
         """Supersede elicitations that need no answer any more; the caller then calls `refuse`."""

@@ -8,9 +8,6 @@ created it and to no other.
 `RequestHandlers.serve` runs in wire order, in the read loop: what a request changes at once, such
 as a permission request becoming pending, has happened before the agent's next message is read. The
 awaitable that it returns is the answer; the connection runs it in a task of its own.
-
-`AgentRequests` joins the two kinds that people answer, `PermissionRequests` and
-`ElicitationRequests`, where they end together: with a turn, a session or an agent.
 """
 
 from __future__ import annotations
@@ -26,46 +23,10 @@ from quarterdeck.errors import ProtocolError, RpcError
 from quarterdeck.host.agent_process import AgentProcess
 from quarterdeck.host.capabilities import has_method, serves_terminals
 from quarterdeck.host.options import ResolvedHostOptions
-from quarterdeck.host.requests.elicitations import ElicitationRequests
-from quarterdeck.host.requests.permissions import PermissionRequests
-from quarterdeck.host.requests.table import AgentRequest, Concerns
+from quarterdeck.host.requests.all_requests import AllRequests
+from quarterdeck.host.requests.table import AgentRequest
 from quarterdeck.host.sessions.session import HostSession
 from quarterdeck.wire import INVALID_PARAMS, method_not_found, rpc_error
-
-
-class AgentRequests:
-    """All requests of agents to people: permission requests and elicitations."""
-
-    def __init__(self, permissions: PermissionRequests, elicitations: ElicitationRequests) -> None:
-        self.permissions = permissions
-        self.elicitations = elicitations
-
-    async def settled(self) -> None:
-        """Wait until all decisions so far are stored.
-
-        Raises:
-            StorageFailed: if they never will be.
-        """
-        await self.permissions.settled()
-
-    def number_after(self, stored: int) -> None:
-        """Number after all requests of earlier hosts, of whose logs `stored` events are known.
-
-        Each request of a session was at least one of those events, so none had a higher number,
-        and what was never stored was never published. A late answer finds no request.
-        """
-        self.permissions.number_after(stored)
-        self.elicitations.number_after(stored)
-
-    def supersede(self, concerns: Concerns) -> None:
-        """Withdraw requests that need no answer any more, and answer their agents."""
-        for request in self.withdraw(concerns):
-            request.settle_superseded()
-
-    def withdraw(self, concerns: Concerns) -> list[AgentRequest]:
-        """Withdraw requests; the caller then answers their agents by `settle_superseded`."""
-        return [*self.permissions.withdraw(concerns), *self.elicitations.withdraw(concerns)]
-
 
 _MISSING_AS_EMPTY: Final = frozenset({"gemini-cli"})
 """Names of agents that read a file before they create it, and give up at any error. They look at
@@ -93,7 +54,7 @@ class RequestHandlers:
     """Serves the requests of all agents of a host."""
 
     def __init__(
-        self, options: ResolvedHostOptions, requests: AgentRequests, find_session: FindSession
+        self, options: ResolvedHostOptions, requests: AllRequests, find_session: FindSession
     ) -> None:
         self._fs = options.fs
         self._terminal = options.terminal
@@ -186,7 +147,7 @@ class RequestHandlers:
             if request.status == "pending" and agent.is_connected:
                 self._requests.supersede(lambda each: each is request)
         if request.needs_log:
-            await self._requests.settled()
+            await self._requests.wait_stored()
         return answer
 
     async def _read_text_file(self, agent: AgentProcess, session: HostSession, params: Any) -> Any:

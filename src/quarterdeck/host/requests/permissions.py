@@ -46,7 +46,7 @@ from quarterdeck.host.requests.permission_request import (
     PermissionRequest,
     Verdict,
 )
-from quarterdeck.host.requests.rules import decide_by_rules
+from quarterdeck.host.requests.policy_hook import decide_by_rules
 from quarterdeck.host.requests.table import Concerns, RequestTable
 from quarterdeck.host.sessions.session import HostSession
 from quarterdeck.policy import read_call
@@ -67,13 +67,13 @@ class PermissionRequests:
         self._on_permission = on_permission
         self._table: RequestTable[PermissionRequest] = RequestTable("permission request")
 
-    async def settled(self) -> None:
+    async def wait_stored(self) -> None:
         """Wait until all events so far are stored and published.
 
         Raises:
             StorageFailed: if they never will be.
         """
-        await self._emitter.journal.settled()
+        await self._emitter.journal.wait_stored()
 
     def check_terminal(
         self, session: HostSession, command: str, args: Sequence[str], cwd: str | None
@@ -127,24 +127,11 @@ class PermissionRequests:
                 request.open_calls = tuple(each for each in others if not is_allowed(each.id))
             verdict = self._verdict(request, call.facts)
         request.derived = verdict.derived
-        payload = {
-            "requestId": request.id,
-            "toolCall": request.tool_call,
-            "options": request.options,
-        }
         if isinstance(verdict, Decided):
-            self._open_decided(request, payload, verdict)
+            self._record_decided(request, verdict)
         else:
             request.hook_data = verdict.hook_data
-            # Pending before it is published: a subscriber may answer at once.
-            self._table.add(request)
-            with self._emitter.journal.batch():
-                self._created(request, payload)
-                self._emitter.host_event(
-                    "permission-updated",
-                    request.event_payload(),
-                    extensions=_extensions(_request(request)),
-                )
+            self._record_pending(request)
         return request
 
     def _verdict(self, request: PermissionRequest, facts: ToolCallFacts) -> Verdict:
@@ -196,26 +183,40 @@ class PermissionRequests:
             session_id=request.session.id,
         )
 
-    def _open_decided(
-        self, request: PermissionRequest, payload: dict[str, Any], verdict: Decided
-    ) -> None:
+    def _record_pending(self, request: PermissionRequest) -> None:
+        """Record a request that people decide."""
+        # Pending before it is published: a subscriber may answer at once.
+        self._table.add(request)
+        with self._emitter.journal.batch():
+            self._created(request)
+            self._emitter.host_event(
+                "permission-updated",
+                request.event_payload(),
+                extensions=_extensions(_request(request)),
+            )
+
+    def _record_decided(self, request: PermissionRequest, verdict: Decided) -> None:
         """Record a request together with its decision: it is never pending."""
         request.outcome = dict(verdict.outcome)
         self._table.add_answered(request)
         answered = {"requestId": request.id, "status": "answered", "outcome": request.outcome}
         both = {**_request(request), "decidedBy": dict(verdict.by)}
         with self._emitter.journal.batch():
-            self._created(request, payload)
-            self._publish(
+            self._created(request)
+            self._publish_resolved(
                 request,
-                "permission-request-resolved",
                 answered,
                 {"decidedBy": dict(verdict.by)},
                 both,
             )
-        self._settle(request)
+        self._release(request)
 
-    def _created(self, request: PermissionRequest, payload: dict[str, Any]) -> None:
+    def _created(self, request: PermissionRequest) -> None:
+        payload = {
+            "requestId": request.id,
+            "toolCall": request.tool_call,
+            "options": request.options,
+        }
         ours = _extensions(_request(request)) or {}
         self._emitter.session_event(
             request.session, "permission-request-created", payload, request.more | ours or None
@@ -237,17 +238,17 @@ class PermissionRequests:
         request.outcome = outcome
         payload = {"requestId": request_id, "status": "answered", "outcome": outcome}
         ours = {} if by is None else {"decidedBy": dict(by)}
-        self._publish(request, "permission-request-resolved", payload, ours)
-        self._settle(request)
+        self._publish_resolved(request, payload, ours)
+        self._release(request)
 
-    def _settle(self, request: PermissionRequest) -> None:
+    def _release(self, request: PermissionRequest) -> None:
         """Answer the agent, as the table at the top has it; remember a call that was allowed."""
         outcome = request.outcome or {}
         if not request.is_refused_by(outcome):
             request.needs_log = True
             if request.facts is not None:
                 self._remember_allowed(request, request.facts)
-        request.settle({"outcome": outcome})
+        request.release({"outcome": outcome})
 
     def _remember_allowed(self, request: PermissionRequest, facts: ToolCallFacts) -> None:
         """Remember what was shown, to compare it with what the agent does."""
@@ -260,17 +261,16 @@ class PermissionRequests:
                 approved.add(request.id, each)
 
     def withdraw(self, concerns: Concerns) -> Sequence[PermissionRequest]:
-        """Supersede requests; the caller then answers their agents by `settle_superseded`."""
+        """Supersede requests; the caller then answers their agents by `release_superseded`."""
         withdrawn = self._table.withdraw(concerns)
         for request in withdrawn:
             payload = {"requestId": request.id, "status": "superseded"}
-            self._publish(request, "permission-request-resolved", payload, {})
+            self._publish_resolved(request, payload, {})
         return withdrawn
 
-    def _publish(
+    def _publish_resolved(
         self,
         request: PermissionRequest,
-        kind: str,
         payload: dict[str, Any],
         ours: Mapping[str, Any],
         ours_for_host: Mapping[str, Any] | None = None,
@@ -278,7 +278,9 @@ class PermissionRequests:
         """Queue the session's event and the host's; `ours` is `extensions.quarterdeck` of both."""
         for_host = ours if ours_for_host is None else ours_for_host
         with self._emitter.journal.batch():
-            self._emitter.session_event(request.session, kind, payload, _extensions(ours))
+            self._emitter.session_event(
+                request.session, "permission-request-resolved", payload, _extensions(ours)
+            )
             self._emitter.host_event(
                 "permission-updated", request.event_payload(), extensions=_extensions(for_host)
             )

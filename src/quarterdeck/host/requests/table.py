@@ -10,12 +10,16 @@
       │                 └────── withdraw ──► superseded
       └─ add_answered ──────────────────────► answered
 
+Words: to *withdraw* a request is what the host does when its turn, session or agent ends or the
+agent cancels it; `superseded` is the status that it then has, in the words of the seeds' events.
+Who or what decided is `DecidedBy` (`runner/permissions/decision_index`).
+
 There are no other transitions, and none leads back. A request is pending until `claim` or
 `withdraw` removes it from the table. Both are plain functions on the event loop's thread, so two
 answers can never claim the same request: the second raises `acpjs/already-answered`.
 
-`claim` and `withdraw` decide; `AgentRequest.settle` and `settle_superseded` then release the
-handler that waits to answer the agent. They are separate steps because the events of a decision are
+`claim` and `withdraw` decide; `AgentRequest.release` and `release_superseded` then let the handler
+answer the agent, which waits for that. They are separate steps because the events of a decision are
 queued between them, and because a session that is being closed answers its agent last.
 """
 
@@ -51,21 +55,21 @@ class AgentRequest:
         """Whether it was made during a turn, not between two."""
         self.needs_log = False
         """Whether the answer goes to the agent only after it is stored."""
-        self._settled = anyio.Event()
+        self._released = anyio.Event()
         self._answer: Any = None
 
-    def settle(self, answer: Any) -> None:
+    def release(self, answer: Any) -> None:
         """Release the handler that waits for the answer to the agent."""
         self._answer = answer
-        self._settled.set()
+        self._released.set()
 
-    def settle_superseded(self) -> None:
+    def release_superseded(self) -> None:
         """Answer the agent after the request was withdrawn."""
-        self.settle(self.superseded_answer)
+        self.release(self.superseded_answer)
 
     async def answer(self) -> Any:
         """Wait for the answer to the agent."""
-        await self._settled.wait()
+        await self._released.wait()
         return self._answer
 
 

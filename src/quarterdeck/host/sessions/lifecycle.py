@@ -9,10 +9,10 @@
 `registry` has the whole table of statuses. A closed session stays `closed` while it is loaded, and
 only a load opens it again.
 
-**Order.** The agent's answer is handled in the read loop (`on_answer`), so an update that the agent
-sends right behind it finds the session. While a load is under way the agent replays the history;
-it is collected in `HostSession.replay` and recorded in one step when the load succeeds. A resume
-keeps in the same way what is no history: commands, title, usage, options, notices.
+**Order.** The agent's answer is handled in the read loop (`on_response`), so an update that the
+agent sends right behind it finds the session. While a load is under way the agent replays the
+history; it is collected in `HostSession.replay` and recorded in one step when the load succeeds. A
+resume keeps in the same way what is no history: commands, title, usage, options, notices.
 
 **Stored before published.** What replaces a session's history is committed first
 (`Journal.commit_record`): if that fails, the call fails and nothing has changed. A reload does not
@@ -51,9 +51,9 @@ from quarterdeck.host.checks import (
     unsupported,
 )
 from quarterdeck.host.log.emitter import Emitter
-from quarterdeck.host.log.repair import mark
+from quarterdeck.host.log.tool_call_repair import mark
 from quarterdeck.host.operations import HostOperation, InBackground
-from quarterdeck.host.sessions.forking import Fork, fork_of
+from quarterdeck.host.sessions.fork import Fork, fork_of
 from quarterdeck.host.sessions.opening import (
     SessionOpening,
     check_can_open,
@@ -73,7 +73,7 @@ from quarterdeck.protocol import SessionStatus
 from quarterdeck.storage import SessionMeta
 from quarterdeck.wire import Failure, Result
 
-OnAnswer = Callable[[Result | Failure], None]
+OnResponse = Callable[[Result | Failure], None]
 _ALSO_KEPT: Final = ("models", "_meta")
 
 
@@ -124,10 +124,11 @@ class SessionLifecycle:
             AcpError: if the agent cannot do it or the id it chose cannot be used.
             RpcError: if the agent refuses.
         """
+        await self._emitter.hold.passed()
         created: list[tuple[HostSession, dict[str, Any]]] = []
         is_wanted = True
 
-        def on_answer(answer: Result | Failure) -> None:
+        def on_response(answer: Result | Failure) -> None:
             if not isinstance(answer, Result):
                 return
             settings = read_object(answer.value)
@@ -137,17 +138,18 @@ class SessionLifecycle:
                 self._close_unwanted(agent, settings.get("sessionId"))
 
         try:
-            await self._call_new(agent, folders, on_answer, fork)
+            await self._call_new(agent, folders, on_response, fork)
             session, settings = created[0]
             if session.operation == "create":
                 await self._start_on_old_log(session, agent, settings, fork)
             self._emitter.journal.write_record(session.meta())
-            await self._emitter.journal.settled()
+            await self._emitter.journal.wait_stored()
         except BaseException:
             is_wanted = False
             for unwanted, _ in created:
                 self._drop(agent, unwanted)
             raise
+        self._sessions.check_continues(session.id)
         return session
 
     def _drop(self, agent: AgentProcess, session: HostSession) -> None:
@@ -163,7 +165,7 @@ class SessionLifecycle:
         self,
         agent: AgentProcess,
         folders: SessionFolders,
-        on_answer: OnAnswer,
+        on_response: OnResponse,
         fork: Fork | None,
     ) -> None:
         connection, params = agent.connection(), folder_params(agent, folders)
@@ -174,7 +176,7 @@ class SessionLifecycle:
         with agent.creating_session():
             try:
                 await connection.call(
-                    method, params, on_answer=on_answer, timeout_seconds=self._open_seconds
+                    method, params, on_response=on_response, timeout_seconds=self._open_seconds
                 )
             except (ConnectionFailed, ProtocolError) as error:
                 raise await agent.failure(error) from error
@@ -290,6 +292,7 @@ class SessionLifecycle:
 
     async def load(self, agent: AgentProcess, session_id: str, folders: SessionFolders) -> None:
         """Load a session from its agent, or load it again."""
+        await self._emitter.hold.passed()
         if self._sessions.tombstones.get(session_id) == "deleted":
             raise session_closed(f"session {session_id} is deleted")
         agent.connection()
@@ -301,6 +304,8 @@ class SessionLifecycle:
         finishing: list[HostOperation] = []
 
         def on_success(answer: dict[str, Any]) -> None:
+            if opening.session.replay is not None:
+                opening.session.replay.on_response()
             finishing.append(
                 HostOperation(self._in_background, lambda: self._finish_load(opening, answer))
             )
@@ -328,15 +333,19 @@ class SessionLifecycle:
         if known:
             extensions = mark("known before the reload")
             self._emitter.setting_event(session, "session-config-init", known, extensions)
-        replay, session.operation = session.end_replay(), None
+        (history, late), session.operation = session.split_replay(), None
         session.status = "active"  # from here on updates are recorded, not replayed
         self._sessions.publish(session)
         self._sessions.tombstones.pop(session.id, None)
-        self._recorder.record_history(session, replay)
+        self._recorder.record_history(session, history)
         self._configure(session, opening.agent, answer, always=False)
         self._emitter.set_status(session, "active", resumed=True)
+        self._recorder.record_history(session, late)  # behind the answer, as the agent sent it
+        if late:
+            self._emitter.session_updated(session)
         self._emitter.journal.write_record(session.meta())
-        await self._emitter.journal.settled()
+        await self._emitter.journal.wait_stored()
+        self._sessions.check_continues(session.id)
 
     def _ended_while_storing(self, opening: SessionOpening) -> AcpError:
         """Return what to raise for a stored load whose session has ended meanwhile."""
@@ -357,6 +366,7 @@ class SessionLifecycle:
 
     async def resume(self, agent: AgentProcess, session_id: str, folders: SessionFolders) -> None:
         """Reopen a session at its agent without replaying its history."""
+        await self._emitter.hold.passed()
         if session_id in self._sessions.tombstones:
             raise session_closed(f"session {session_id} is closed or deleted")
         agent.connection()
@@ -383,7 +393,8 @@ class SessionLifecycle:
             self._emitter.journal.write_record(session.meta())
 
         await self._call_agent(opening, on_success)
-        await self._emitter.journal.settled()
+        await self._emitter.journal.wait_stored()
+        self._sessions.check_continues(session.id)
 
     def _begin(
         self,
@@ -395,6 +406,7 @@ class SessionLifecycle:
         """Find or stage a session, and keep what to restore on failure."""
         self._emitter.journal.check_writable()
         session = self._sessions.known.get(check_session_id(session_id))
+        self._sessions.check_continues(session_id)
         if session_id in self._sessions.staged:
             raise config_invalid(f"session {session_id} is being opened already")
         before: SessionStatus | None = None
@@ -424,7 +436,7 @@ class SessionLifecycle:
     ) -> None:
         session, agent = opening.session, opening.agent
 
-        def on_answer(answer: Result | Failure) -> None:
+        def on_response(answer: Result | Failure) -> None:
             if opening.is_abandoned:
                 self._on_late_answer(opening, answer)
             elif opening.is_void:
@@ -438,7 +450,7 @@ class SessionLifecycle:
         method, seconds = f"session/{opening.operation}", self._open_seconds
         try:
             await agent.connection().call(
-                method, params, on_answer=on_answer, timeout_seconds=seconds
+                method, params, on_response=on_response, timeout_seconds=seconds
             )
         except RpcError as error:
             self._undo(opening, error.message)

@@ -8,6 +8,7 @@ from typing import Any, Literal, assert_never
 from quarterdeck.errors import AcpError
 from quarterdeck.host.agent_process import AgentProcess
 from quarterdeck.host.checks import agent_exited, config_invalid, session_closed, unsupported
+from quarterdeck.host.options import ResolvedHostOptions
 from quarterdeck.host.secrets import secret_values
 from quarterdeck.host.sessions.session import HostSession, SessionFolders
 from quarterdeck.jsontext import decode_json
@@ -79,6 +80,26 @@ def check_can_open(session: HostSession, agent: AgentProcess) -> None:
     is_of_same_kind = session.definition_id == agent.definition.id
     if not is_ours and session.agent_id is not None and not is_of_same_kind:
         raise config_invalid(f"session {session.id} belongs to another agent")
+
+
+def check_access(
+    options: ResolvedHostOptions, agent: AgentProcess | None, folders: SessionFolders
+) -> None:
+    """Refuse folders that no session can use, or not one of this agent.
+
+    Raises:
+        AcpError: `acpjs/config-invalid`.
+    """
+    hidden, check = options.hidden, options.check_workspace
+    for folder in (folders.cwd, *folders.additional_directories):
+        if hidden and hidden.contains(folder):
+            raise config_invalid(
+                f"{folder} is a folder of the hub itself, which no session can use;"
+                " choose a project folder"
+            )
+    reason = None if check is None or agent is None else check(agent.definition, folders.cwd)
+    if reason is not None:
+        raise config_invalid(reason)
 
 
 def ended_meanwhile(session: HostSession, agent: AgentProcess) -> AcpError:

@@ -2,7 +2,8 @@
 
 Restoring reads the records of sessions, not their events: ten thousand sessions take a fraction of
 a second. What a crash left open in a log (a pending request that can no longer be answered, a
-status that is out of date) is settled when that log is first read (`SessionRecovery.settle`).
+status that is out of date) is closed when that log is first read
+(`SessionRecovery.close_leftovers`).
 """
 
 from __future__ import annotations
@@ -156,8 +157,8 @@ class SessionRecovery:
         self._emitter = emitter
         self._sessions = sessions
         self._lifecycle = lifecycle
-        self._stored = stored
-        self._unsettled: set[str] = set()
+        self.stored = stored
+        self._unread: set[str] = set()
 
     async def read_index(self) -> int:
         """Read the records of all stored sessions; add tombstones for those that have ended.
@@ -165,37 +166,47 @@ class SessionRecovery:
         Returns the number of events that were ever stored.
         """
         stored = 0
-        for meta in await self._stored.read_metas():
+        for meta in await self.stored.read_metas():
             stored += meta.last_seq
             if meta.lifecycle != "open":
                 self._sessions.tombstones[meta.session_id] = meta.lifecycle
+            if meta.stopped is not None:
+                self._sessions.stopped[meta.session_id] = meta.stopped
         return stored
 
     async def restore(self) -> list[HostSession]:
         """Restore the sessions that storage has and the host does not; return them."""
         restored = [
             self._restored(meta)
-            for meta in await self._stored.all()
+            for meta in await self.stored.all()
             if meta.lifecycle == "open" and not self._sessions.has(meta.session_id)
         ]
-        await self._emitter.journal.settled()
+        await self._emitter.journal.wait_stored()
         return restored
 
     def restore_session(self, session_id: str) -> None:
         """Restore one session if storage has it and the host does not."""
-        meta = self._stored.metas.get(check_text(session_id, "the session's id"))
+        meta = self.stored.metas.get(check_text(session_id, "the session's id"))
         is_ended = session_id in self._sessions.tombstones
         if meta is not None and not is_ended and not self._sessions.has(session_id):
             self._restored(meta)
 
     def _restored(self, meta: SessionMeta) -> HostSession:
+        session = self.unpublished(meta)
+        self._sessions.known[session.id] = session
+        self._unread.add(session.id)
+        self._emitter.session_updated(session)
+        return session
+
+    def unpublished(self, meta: SessionMeta) -> HostSession:
+        """Return a stored session that the host does not list."""
         stream = self._emitter.new_stream(meta.session_id, last_seq=meta.last_seq)
         folders = SessionFolders(
             cwd=meta.cwd,
             mcp_servers=meta.mcp_servers,
             additional_directories=meta.additional_directories,
         )
-        session = HostSession(
+        return HostSession(
             meta.session_id,
             stream,
             folders,
@@ -206,29 +217,37 @@ class SessionRecovery:
             parent_id=meta.parent_session_id,
             forked_from=meta.forked_from,
             can_cancel=meta.parent_session_id is None,
+            stopped=meta.stopped,
         )
-        self._sessions.known[session.id] = session
-        self._unsettled.add(session.id)
-        self._emitter.session_updated(session)
-        return session
 
-    def is_settled(self, session: HostSession) -> bool:
-        return session.id not in self._unsettled
+    def may_have_leftovers(self, session: HostSession) -> bool:
+        return session.id in self._unread
 
-    async def settle(self, session: HostSession) -> None:
+    def expect_leftovers(self, session: HostSession) -> None:
+        """Look for leftovers again, because the log has other events now."""
+        session.reset()
+        self._unread.add(session.id)
+
+    async def close_leftovers(self, session: HostSession) -> None:
         """Close what a crash left open in the log of a restored session; once."""
-        if session.id not in self._unsettled:
+        if session.id in self._unread:
+            await self._emitter.hold.passed()
+            await self.close_leftovers_now(session)
+
+    async def close_leftovers_now(self, session: HostSession) -> None:
+        """Close them even while numbering is held back: the log is complete."""
+        if session.id not in self._unread:
             return
-        pending, status = await self._stored.left_open(session)
-        if session.id not in self._unsettled:
-            return  # another reader settled it meanwhile
-        self._unsettled.discard(session.id)
-        self._stored.supersede(session, pending)
+        pending, status = await self.stored.left_open(session)
+        if session.id not in self._unread:
+            return  # another reader closed them meanwhile
+        self._unread.discard(session.id)
+        self.stored.supersede(session, pending)
         self._emitter.close_tool_calls(session, "restart")
         if status != "disconnected" and session.status == "disconnected":
             payload = {"status": "disconnected"}
             self._emitter.session_event(session, "session-status-change", payload)
-        await self._emitter.journal.settled()
+        await self._emitter.journal.wait_stored()
 
     async def recover(self, agent: AgentProcess) -> None:
         """Resume the sessions that an agent had before it was restarted."""

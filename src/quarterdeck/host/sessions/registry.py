@@ -33,7 +33,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from quarterdeck.errors import RpcError
-from quarterdeck.host.checks import check_json, config_invalid, session_closed
+from quarterdeck.host.checks import check_json, config_invalid, session_closed, stop_sentence
 from quarterdeck.host.options import absolute_path
 from quarterdeck.host.sessions.session import HostSession, SessionFolders
 from quarterdeck.storage import Lifecycle
@@ -47,6 +47,8 @@ class SessionRegistry:
         self.known: dict[str, HostSession] = {}
         self.staged: dict[str, HostSession] = {}
         self.tombstones: dict[str, Lifecycle] = {}
+        self.stopped: dict[str, str] = {}
+        """Why logs get no more events, by session; each is closed for good."""
 
     def current_settings(self, session_id: str) -> tuple[str | None, str | None]:
         """Return the current model and mode of a session; None for what is unknown."""
@@ -61,8 +63,19 @@ class SessionRegistry:
         """
         session = self.known.get(session_id)
         if session is None or not session.is_live:
+            self.check_continues(session_id)
             raise session_closed(f"session {session_id} is closed or unknown")
         return session
+
+    def check_continues(self, session_id: str) -> None:
+        """Refuse a session whose log gets no more events.
+
+        Raises:
+            AcpError: `acpjs/session-closed`, with the reason.
+        """
+        reason = self.stopped.get(session_id)
+        if reason is not None:
+            raise session_closed(stop_sentence(session_id, reason))
 
     def find(self, session_id: str) -> HostSession | None:
         """Return a session that is known or staged."""

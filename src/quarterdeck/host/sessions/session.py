@@ -16,8 +16,8 @@ from typing import Any, Final, Literal, Self, get_args
 from msgspec import UNSET, UnsetType
 
 from quarterdeck.host.checks import agent_misbehaved
-from quarterdeck.host.log.repair import ToolCallRepair
 from quarterdeck.host.log.stream import Stream
+from quarterdeck.host.log.tool_call_repair import ToolCallRepair
 from quarterdeck.host.requests.approved_calls import ApprovedCalls
 from quarterdeck.host.secrets import without_secrets
 from quarterdeck.host.sessions.settings import SETTING_TYPES, SessionSettings
@@ -72,7 +72,13 @@ class Replay:
 
     def __init__(self) -> None:
         self.updates: list[Normalized] = []
+        self.answered: int | None = None
+        """How many of them came before the answer to the load."""
         self._size = 0
+
+    def on_response(self) -> None:
+        """Note that what comes from here on is no history, although it is kept here."""
+        self.answered = len(self.updates)
 
     def add(self, normalized: Normalized) -> None:
         self._size += memory_of(normalized.payload)
@@ -171,6 +177,8 @@ class HostSession:
     """Whether the agent offers to cancel it; a sub-agent need not."""
     cancellable: dict[tuple[str, str], None] = field(default_factory=dict)
     """Tool calls and terminals that its agent offers to cancel by themselves."""
+    stopped: str | None = None
+    """Why its log gets no more events; None if it may. The session is then closed for good."""
     policy: Policy | None = None
     """Rules for the requests of this session alone; with a hook of the host they can only deny."""
 
@@ -210,6 +218,7 @@ class HostSession:
             lifecycle=lifecycle,
             parent_session_id=self.parent_id,
             forked_from=self.forked_from,
+            stopped=self.stopped,
         )
 
     def apply_info(self, payload: dict[str, Any]) -> None:
@@ -247,6 +256,12 @@ class HostSession:
         """End the replay and return its updates; from here on updates are recorded."""
         replay, self.replay = self.replay, None
         return [] if replay is None else replay.updates
+
+    def split_replay(self) -> tuple[list[Normalized], list[Normalized]]:
+        """End the replay; return its updates before and after the answer."""
+        answered = None if self.replay is None else self.replay.answered
+        updates = self.end_replay()
+        return updates[:answered], [] if answered is None else updates[answered:]
 
     def void(self) -> None:
         """End the operation under way: its late answer changes nothing."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from quarterdeck.host.log.repair import mark
+from quarterdeck.host.log.tool_call_repair import mark
 from quarterdeck.protocol import Normalized
 from quarterdeck.protocol.config_options import (
     MODE,

@@ -20,12 +20,13 @@ import anyio.lowlevel
 from quarterdeck.errors import ConnectionFailed, QuarterdeckError, RpcError, StorageFailed
 from quarterdeck.host.agent_process import AgentProcess
 from quarterdeck.host.capabilities import TerminalHandler
-from quarterdeck.host.checks import config_invalid
+from quarterdeck.host.checks import config_invalid, stop_sentence
 from quarterdeck.host.log.emitter import Emitter
 from quarterdeck.host.operations import HostOperation, InBackground, OnUnobservedFailure
-from quarterdeck.host.requests.handlers import AgentRequests
+from quarterdeck.host.requests.all_requests import AllRequests
 from quarterdeck.host.sessions.registry import SessionRegistry
 from quarterdeck.host.sessions.session import HostSession
+from quarterdeck.host.turns import Turns
 from quarterdeck.protocol import has_agent
 from quarterdeck.storage import SessionMeta
 
@@ -41,15 +42,17 @@ class SessionTeardown:
         self,
         emitter: Emitter,
         sessions: SessionRegistry,
-        requests: AgentRequests,
+        requests: AllRequests,
         terminal: TerminalHandler | None,
         in_background: InBackground,
+        turns: Turns,
     ) -> None:
         self._emitter = emitter
         self._sessions = sessions
         self._requests = requests
         self._terminal = terminal
         self._in_background = in_background
+        self._turns = turns
 
     async def close(self, agent: AgentProcess | None, session: HostSession) -> None:
         await self._start("close", agent, session).wait()
@@ -116,7 +119,7 @@ class SessionTeardown:
         session.void()
         generation, session.operation = session.generation, ending
         if was_prompting and agent is not None:
-            await self._cancel_first(agent, session)
+            self._cancel_first(agent, session)
         withdrawn = self._requests.withdraw(lambda request: request.session is session)
         try:
             self._clean_up(session)
@@ -125,9 +128,9 @@ class SessionTeardown:
         finally:
             # In `finally`: whatever fails above, the agent must not wait for its requests for ever.
             for request in withdrawn:
-                request.settle_superseded()
+                request.release_superseded()
         try:
-            await self._emitter.journal.settled()
+            await self._emitter.journal.wait_stored()
         finally:
             if ending == "delete":
                 session.stream.end()
@@ -148,6 +151,52 @@ class SessionTeardown:
         if lifecycle == "deleted":
             self._sessions.known.pop(session.id, None)
 
+    # ---- sessions that must stop ---------------------------------------------------------------
+
+    def stop(
+        self, agent: AgentProcess | None, session: HostSession, code: str, reason: str
+    ) -> None:
+        """Stop a session whose log gets no more events: close it, without an event in the log.
+
+        Its turn is cancelled and its requests are withdrawn. What is queued for its log and what
+        its agent still sends is dropped.
+        """
+        if session.stopped is not None:
+            return
+        session.stopped = self._sessions.stopped[session.id] = reason
+        self._emitter.journal.stop_session(session.id)
+        was_prompting = session.status == "prompting"
+        session.void()
+        if self._sessions.staged.get(session.id) is session:
+            self._sessions.publish(session)
+        self._sessions.tombstones[session.id] = "closed"
+        session.status = "closed"
+        if was_prompting and agent is not None:
+            self._cancel_first(agent, session)
+        self._turns.abandon(session)
+        self._requests.supersede(lambda request: request.session is session)
+        self._clean_up(session)
+        session.stream.discard()
+        session.stream.release_tail()
+        session.release_tool_calls()
+        sentence = stop_sentence(session.id, reason)
+        self._emitter.diagnostic("error", code, sentence, session_id=session.id)
+        self._emitter.session_updated(session)
+        self._in_background(lambda: self._notify("close", agent, session.id))
+
+    def restore_status(
+        self, session: HostSession, status: Literal["closed", "disconnected"]
+    ) -> None:
+        """Set the status that the log of a session has, which has changed without this host."""
+        session.status = status
+        lifecycle: Literal["open", "closed"] = "closed" if status == "closed" else "open"
+        if status == "closed":
+            self._sessions.tombstones[session.id] = "closed"
+        else:
+            self._sessions.tombstones.pop(session.id, None)
+        self._emitter.journal.write_record(session.meta(lifecycle))
+        self._emitter.session_updated(session)
+
     def supersede_requests(self, session: HostSession) -> None:
         """Withdraw all pending requests of a session, and answer its agent."""
         self._requests.supersede(lambda request: request.session is session)
@@ -162,7 +211,7 @@ class SessionTeardown:
         elif session.status == "resuming":
             self._emitter.set_status(session, "disconnected")
 
-    async def _cancel_first(self, agent: AgentProcess, session: HostSession) -> None:
+    def _cancel_first(self, agent: AgentProcess, session: HostSession) -> None:
         try:
             agent.connection().post("session/cancel", {"sessionId": session.id})
         except QuarterdeckError as error:

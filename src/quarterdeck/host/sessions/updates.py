@@ -8,6 +8,8 @@ of `on_update` is for updates that arrive before, during or after an operation:
     not known, or ended               dropped and reported
     of another agent                  dropped and reported
     no operation                      normalized, repaired, queued for the log
+                                      (a block of the prompt that the agent repeats is left out:
+                                      the prompt is in the log already)
     create, load                      collected; recorded with the agent's answer
     resume                            collected if it is about what holds now; history is dropped
     close, delete                     dropped and reported
@@ -22,7 +24,7 @@ from typing import Any
 
 from quarterdeck.host.agent_process import AgentProcess
 from quarterdeck.host.log.emitter import Emitter
-from quarterdeck.host.log.repair import LARGE_BYTES, TOOL_CALL_TYPES
+from quarterdeck.host.log.tool_call_repair import LARGE_BYTES, TOOL_CALL_TYPES
 from quarterdeck.host.requests.mismatches import report_mismatch
 from quarterdeck.host.sessions.registry import SessionRegistry
 from quarterdeck.host.sessions.session import LIVE, HostSession
@@ -30,8 +32,10 @@ from quarterdeck.host.sessions.settings import SETTING_TYPES
 from quarterdeck.protocol import Normalized
 from quarterdeck.protocol.normalization import normalize_in_place
 
-_PLAIN = frozenset({"agent-message-chunk", "agent-thought-chunk"})  # recorded without a second look
-_HISTORY = _PLAIN | TOOL_CALL_TYPES | {"user-message-chunk", "plan"}
+_SPEECH = frozenset({"agent-message-chunk", "agent-thought-chunk"})
+_PLAIN = _SPEECH | {"plan", "usage-update", "available-commands-update"}
+"""Types that are recorded without a second look."""
+_HISTORY = _SPEECH | TOOL_CALL_TYPES | {"user-message-chunk", "plan"}
 _UNRECOGNIZED_HISTORY = frozenset(
     {
         *("user_message", "agent_message", "agent_thought", "session_message"),
@@ -40,7 +44,7 @@ _UNRECOGNIZED_HISTORY = frozenset(
         *("terminal_update", "terminal_output_chunk"),
     }
 )
-"""Updates that belong to a conversation and have no event type of their own."""
+"""Updates that belong to a conversation and that ACP 1 has no event type for."""
 
 
 class UpdateRecorder:

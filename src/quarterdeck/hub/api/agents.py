@@ -13,11 +13,14 @@ from quarterdeck.hub.api.endpoint import (
     Body,
     EmptyBody,
     Endpoint,
+    Query,
     json_endpoint,
     not_found,
     to_completion,
     unless_log_fails,
 )
+from quarterdeck.hub.api.installs import install_endpoints
+from quarterdeck.hub.api.sign_ins import sign_in_endpoints
 from quarterdeck.hub.hub import Hub
 from quarterdeck.hub.log_health import LogHealth
 from quarterdeck.machine import ConfinementStatus
@@ -52,6 +55,11 @@ class KnownAgentList(ApiResponse, frozen=True, kw_only=True):
     agents: list[KnownAgent]
 
 
+class KnownAgentQuery(Query, frozen=True, kw_only=True):
+    machine: Annotated[str, Meta(max_length=200)] | None = None
+    """The id or name of a machine; the hub's own if left out."""
+
+
 class DefinitionBody(Body, frozen=True, kw_only=True):
     """How to start an agent: by a command, or at the URL where it runs."""
 
@@ -79,12 +87,14 @@ class _Agents:
     def __init__(self, hub: Hub) -> None:
         self._log_health = hub.log_health
         self._runner = hub.runner
+        self._fleet = hub.fleet
 
     async def list(self, _request: ApiRequest) -> AgentList:
         return AgentList(agents=[await self._view(agent) for agent in self._runner.agents()])
 
-    async def known(self, _request: ApiRequest) -> KnownAgentList:
-        return KnownAgentList(agents=await self._runner.known_agents())
+    async def known(self, request: ApiRequest) -> KnownAgentList:
+        machine = request.query_as(KnownAgentQuery).machine
+        return KnownAgentList(agents=await self._fleet.on(machine).known_agents())
 
     async def get(self, request: ApiRequest) -> AgentView:
         return await self._view(self._agent(request))
@@ -165,7 +175,7 @@ def agent_endpoints(hub: Hub) -> list[Endpoint]:
     api, log = _Agents(hub), hub.log_health
     return [
         json_endpoint(
-            "view", "GET /api/agents", api.list, "List agents that were started", answer=AgentList
+            "view", "GET /api/agents", api.list, "List agents that were started", returns=AgentList
         ),
         json_endpoint(
             "admin",
@@ -173,7 +183,7 @@ def agent_endpoints(hub: Hub) -> list[Endpoint]:
             to_completion(log, api.spawn),
             "Start an agent by command",
             body=SpawnAgent,
-            answer=AgentView,
+            returns=AgentView,
             status=201,
             errors=(400, 409, 424),
         ),
@@ -182,7 +192,8 @@ def agent_endpoints(hub: Hub) -> list[Endpoint]:
             "GET /api/agents/known",
             api.known,
             "List agents that can be started by name",
-            answer=KnownAgentList,
+            query=KnownAgentQuery,
+            returns=KnownAgentList,
         ),
         json_endpoint(
             "prompt",
@@ -190,9 +201,11 @@ def agent_endpoints(hub: Hub) -> list[Endpoint]:
             unless_log_fails(log, api.start_known),
             "Start an agent by name, unless it is running",
             body=EmptyBody,
-            answer=AgentView,
+            returns=AgentView,
             errors=(404, 409, 424),
         ),
+        *install_endpoints(hub),
+        *sign_in_endpoints(hub),
         *_one_agent(api, log),
     ]
 
@@ -204,7 +217,7 @@ def _one_agent(api: _Agents, log: LogHealth) -> list[Endpoint]:
             "GET /api/agents/{id}",
             api.get,
             "Show an agent",
-            answer=AgentView,
+            returns=AgentView,
             errors=(404,),
         ),
         json_endpoint(
@@ -221,7 +234,7 @@ def _one_agent(api: _Agents, log: LogHealth) -> list[Endpoint]:
             api.authenticate,
             "Sign in by one of the methods that the agent offers",
             body=SignIn,
-            answer=AgentView,
+            returns=AgentView,
             errors=(400, 404, 424),
         ),
         json_endpoint(
@@ -230,7 +243,7 @@ def _one_agent(api: _Agents, log: LogHealth) -> list[Endpoint]:
             api.log_out,
             "Sign out",
             body=EmptyBody,
-            answer=AgentView,
+            returns=AgentView,
             errors=(404, 422, 424),
         ),
     ]

@@ -39,6 +39,7 @@ from quarterdeck.hub.auth.pairing import (
     pairing_link,
 )
 from quarterdeck.hub.auth.pairing_store import Pairing
+from quarterdeck.hub.reach.ways import Reach
 from quarterdeck.jsontext import describe_mismatch, encode_json
 
 logger = logging.getLogger(__name__)
@@ -116,7 +117,10 @@ class PairingAnswer(Struct, frozen=True, kw_only=True, rename="camel"):
     code: str
     """To be typed: XXXX-XXXX."""
     link: str
-    """To be opened in a browser, or shown as a QR code."""
+    """To be opened in a browser; as a QR code only if `reach.isUsable`. It carries the pin of the
+    hub's own certificate, if it has one."""
+    reach: Reach
+    """How a phone gets there; as `GET /api/reach`."""
 
 
 class PairingList(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -163,16 +167,25 @@ class UnstoredRevocation(Struct, frozen=True, kw_only=True, rename="camel"):
     """What to do."""
 
 
+_MachineKey = Annotated[str, Meta(pattern=r"^(\*|here|m[a-z0-9]{8})$")]
+
+
 class DeviceChange(Body, frozen=True, kw_only=True):
     """What to change of a device."""
 
     name: _Name | None = None
     scope: Scope | None = None
+    machine_scopes: Annotated[dict[_MachineKey, Scope], Meta(max_length=1000)] | None = None
+    """Smaller scopes on machines, by their ids; `here` is the hub's own, `*` all others."""
 
 
-def device_endpoints(auth: Authentication) -> list[Endpoint]:
-    """Return the devices' part of the route table."""
-    return [*_pairing_endpoints(_PairingApi(auth)), *_device_endpoints(_DeviceApi(auth))]
+FindReach: TypeAlias = Callable[[], Awaitable[Reach]]
+
+
+def device_endpoints(auth: Authentication, find_reach: FindReach) -> list[Endpoint]:
+    """Return the devices' part of the route table; `find_reach` finds how phones get here."""
+    pairing = _PairingApi(auth, find_reach)
+    return [*_pairing_endpoints(pairing), *_device_endpoints(_DeviceApi(auth))]
 
 
 def _pairing_endpoints(api: _PairingApi) -> list[Endpoint]:
@@ -184,10 +197,10 @@ def _pairing_endpoints(api: _PairingApi) -> list[Endpoint]:
     listed = _endpoint("admin", "GET /api/pairings", api.list, "List unused pairing codes")
     cancel = _endpoint("admin", "DELETE /api/pairings/{id}", api.cancel, "Cancel a pairing")
     return [
-        replace(nonce, query=NonceQuery, answer=NonceAnswer, errors=(400,)),
-        replace(pair, body=PairRequest, answer=PairAnswer, errors=(400, 403, 429)),
-        replace(create, body=PairingRequest, answer=PairingAnswer, status=201, errors=(400,)),
-        replace(listed, answer=PairingList),
+        replace(nonce, query=NonceQuery, returns=NonceAnswer, errors=(400,)),
+        replace(pair, body=PairRequest, returns=PairAnswer, errors=(400, 403, 429)),
+        replace(create, body=PairingRequest, returns=PairingAnswer, status=201, errors=(400,)),
+        replace(listed, returns=PairingList),
         replace(cancel, status=204, errors=(404,)),
     ]
 
@@ -211,12 +224,12 @@ def _device_endpoints(api: _DeviceApi) -> list[Endpoint]:
     )
     log_out = _endpoint("view", "POST /api/logout", api.log_out, "Revoke this device")
     return [
-        replace(me, answer=Device),
-        replace(listed, answer=DeviceList),
-        replace(create, body=TokenRequest, answer=TokenAnswer, status=201, errors=(400,)),
-        replace(log, answer=DeviceLog),  # before {id}, which would match it, too
-        replace(change, body=DeviceChange, answer=Device, errors=(400, 404)),
-        replace(renew, answer=RenewAnswer, errors=(403,)),
+        replace(me, returns=Device),
+        replace(listed, returns=DeviceList),
+        replace(create, body=TokenRequest, returns=TokenAnswer, status=201, errors=(400,)),
+        replace(log, returns=DeviceLog),  # before {id}, which would match it, too
+        replace(change, body=DeviceChange, returns=Device, errors=(400, 404)),
+        replace(renew, returns=RenewAnswer, errors=(403,)),
         replace(revoke, status=204, errors=(404,)),
         replace(log_out, status=204),
     ]
@@ -235,8 +248,9 @@ def _endpoint(scope: Scope | None, way: str, handler: _Handler, summary: str) ->
 
 
 class _PairingApi:
-    def __init__(self, auth: Authentication) -> None:
+    def __init__(self, auth: Authentication, find_reach: FindReach) -> None:
         self._auth = auth
+        self._find_reach = find_reach
 
     async def nonce(self, scope: AsgiScope, _body: bytes) -> Response:
         query: NonceQuery = read_query(scope, NonceQuery)
@@ -258,7 +272,10 @@ class _PairingApi:
             key=key,
         )
         if paired is None:
-            message = "the code is wrong, used or expired; for a new one: quarterdeck devices pair"
+            message = (
+                "the code is wrong, already used or expired; get a new one:"
+                " quarterdeck devices pair"
+            )
             return error_response(403, "quarterdeck/forbidden", message)
         if isinstance(paired, TooManyAttempts):
             seconds = math.ceil(paired.seconds)
@@ -310,8 +327,10 @@ class _PairingApi:
             seconds=wanted.seconds,
             device_seconds=wanted.device_seconds,
         )
-        link = pairing_link(self._auth.public_origin, codes.long)
-        return _json(PairingAnswer(pairing=pairing, code=codes.short, link=link), 201)
+        reach = await self._find_reach()
+        link = pairing_link(reach.url or self._auth.public_origin, codes.long, reach.pin)
+        answer = PairingAnswer(pairing=pairing, code=codes.short, link=link, reach=reach)
+        return _json(answer, 201)
 
     async def list(self, _scope: AsgiScope, _body: bytes) -> Response:
         return _json(PairingList(pairings=await self._auth.pairings.usable()))
@@ -353,7 +372,7 @@ class _DeviceApi:
         if asking.id == OWNER:
             return _owner_stays()
         if self._devices.key(asking.id) is not None:
-            message = "this device has a key and no token; to replace the key, pair it again"
+            message = "this device uses a key, not a token; to replace the key, pair it again"
             return error_response(403, "quarterdeck/forbidden", message)
         token = await self._devices.renew_token(asking.id)
         return _json(RenewAnswer(token=token))
@@ -364,17 +383,21 @@ class _DeviceApi:
         name = None if wanted.name is None else clean_name(wanted.name)
         if name == "":
             return error_response(
-                400, "quarterdeck/invalid", "the name is empty; send a visible one"
+                400, "quarterdeck/invalid", "the name has no visible characters; enter another name"
             )
-        if device_id == OWNER and wanted.scope is not None:
+        if device_id == OWNER and (wanted.scope is not None or wanted.machine_scopes is not None):
             return _owner_stays()
-        changed = await self._devices.change(device_id, name=name, scope=wanted.scope)
+        changed = await self._devices.change(
+            device_id, name=name, scope=wanted.scope, machine_scopes=wanted.machine_scopes
+        )
         return _no_such_device() if changed is None else _json(changed)
 
     async def revoke(self, scope: AsgiScope, _body: bytes) -> Response:
         asking, device_id = device_of(scope), scope["path_params"]["id"]
         if device_id != asking.id and not asking.may("admin"):
-            message = f"this device has the scope {asking.scope}; revoking others needs admin"
+            message = (
+                f"this device has the scope {asking.scope}; revoking other devices needs admin"
+            )
             return error_response(403, "quarterdeck/forbidden", message)
         if device_id == OWNER:
             return _owner_stays()
@@ -399,8 +422,8 @@ class _DeviceApi:
 
 def _owner_stays() -> Response:
     message = (
-        "the owner is the user of this computer, has no token, and cannot be changed or revoked;"
-        " for a token: quarterdeck devices token"
+        "this is the account that runs the hub, not a paired device, and cannot be changed or"
+        " revoked; to create a token for a program: quarterdeck devices token"
     )
     return error_response(403, "quarterdeck/forbidden", message)
 
@@ -446,7 +469,7 @@ def _app(handler: _Handler) -> Asgi:
             response = error_response(http_status(error), error.code, error.message)
         except DatabaseFailed:
             logger.exception("a change of devices could not be stored")
-            message = "the change could not be stored; see the log of the hub, and try again later"
+            message = "the change could not be stored; see the hub's log, and try again later"
             response = error_response(503, "quarterdeck/unavailable", message, retryable=True)
         await response(scope, receive, send)
 

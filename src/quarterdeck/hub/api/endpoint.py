@@ -3,10 +3,11 @@
 Every route of the hub is an `Endpoint`. A device must have its scope: that is checked here, before
 the handler is called, for HTTP and for WebSockets. The OpenAPI document is made from this table.
 
-How a request reaches its handler, and the answer the client:
+How a request reaches its handler, and the response its client:
 
     http/server                 accepts the connection (uvicorn)
-    hub/auth/guard              finds the device by its token; rejects what may not pass
+    hub/auth/guard              finds the device by its token or its signature; rejects what
+                                may not pass
     make_router                 finds the endpoint by method and path (`hub/server` has the table)
     _scoped                     checks the scope of the device
     json_endpoint, json_app     decodes query and body, calls the handler, encodes what it returns
@@ -43,6 +44,7 @@ from quarterdeck.errors import (
 )
 from quarterdeck.http.headers import id_of_segment
 from quarterdeck.hub.auth.device import SCOPE_KEY, Device, Scope
+from quarterdeck.hub.fleet.identifiers import LOCAL, machine_of
 from quarterdeck.hub.log_health import LogHealth
 from quarterdeck.jsontext import UNWRITABLE, decode_json, describe_mismatch, encode_json
 from quarterdeck.protocol import ERROR_CODES
@@ -72,8 +74,8 @@ class Endpoint:
     """A msgspec struct of the query's parameters."""
     body: type | None = None
     """What the JSON body holds."""
-    answer: type | None = None
-    """What the JSON answer holds; None for an answer without a body, or no JSON."""
+    returns: type | None = None
+    """What the JSON response holds; None for one without a body, or no JSON."""
     status: int = 200
     errors: tuple[int, ...] = ()
     """Statuses of refusals that are particular to it."""
@@ -149,7 +151,39 @@ async def _addressed(endpoint: Endpoint, scope: AsgiScope, receive: Receive, sen
         await send_error(response, scope, receive, send)
         return
     scope["path_params"] = ids
+    if not _is_allowed_there(endpoint, scope, ids):
+        message = f"on that machine, this device has the scope {device_of(scope).scope}"
+        message += f"; this call needs {endpoint.scope}"
+        response = error_response(403, _CODES[403], message)
+        await send_error(response, scope, receive, send)
+        return
     await endpoint.app(scope, receive, send)
+
+
+_OF_MACHINES: Final = (
+    "/api/sessions/",
+    "/api/agents/",
+    "/api/permissions/",
+    "/api/elicitations/",
+)
+"""Paths whose ids belong to machines."""
+_OF_HUB: Final = ("/api/agents", "/api/adoption", "/api/sign-ins")
+"""Paths that are about the hub's own machine, unless they have such ids."""
+_IDS_OF_MACHINES: Final = frozenset({"id", "name"})
+"""Segments of these paths that are such ids; others, such as the key of a prompt, are not."""
+
+
+def _is_allowed_there(endpoint: Endpoint, scope: AsgiScope, ids: Mapping[str, str | None]) -> bool:
+    """Give the device the scope that it has on the machine of the ids; return whether it does."""
+    if endpoint.scope is None or not endpoint.path.startswith((*_OF_MACHINES, *_OF_HUB)):
+        return True
+    device = device_of(scope)
+    if endpoint.path.startswith(_OF_HUB) and not _IDS_OF_MACHINES & ids.keys():
+        device = device.on(LOCAL)
+    for name in _IDS_OF_MACHINES & ids.keys():
+        device = device.on(machine_of(ids[name] or "").machine_id)
+    scope[SCOPE_KEY] = device
+    return device.may(endpoint.scope)
 
 
 def _id(endpoint: Endpoint, name: str, segment: str) -> str | None:
@@ -189,20 +223,28 @@ _STATUSES: Final = {
 _REJECTIONS: Final = {
     "quarterdeck/ambiguous": 409,
     "quarterdeck/already-answered": 409,
+    "quarterdeck/failed": 500,
     "quarterdeck/forbidden": 403,
     "quarterdeck/gone": 410,
     "quarterdeck/invalid": 400,
     "quarterdeck/key-reused": 409,
+    "quarterdeck/literal-secret": 400,
     "quarterdeck/name-taken": 409,
+    "quarterdeck/open-elsewhere": 409,
     "quarterdeck/not-found": 404,
+    "quarterdeck/not-installed": 409,
     "quarterdeck/not-startable": 409,
     "quarterdeck/reset": 409,
+    "quarterdeck/sign-in-required": 424,
     "quarterdeck/stale": 409,
     "quarterdeck/too-large": 413,
     "quarterdeck/too-many": 429,
     "quarterdeck/unavailable": 503,
+    "quarterdeck/unsupported": 501,
 }
 """The statuses of `RequestRejected`, by its code."""
+_OTHER_REJECTION: Final = 409
+"""Of a code that a newer runner has."""
 _AGENT_FAILED: Final = 424
 """Failed Dependency. Not 502: that is what a proxy in front of a hub that is down says, and what
 programs repeat by themselves."""
@@ -218,7 +260,7 @@ def invalid(message: str) -> RequestRejected:
 
 def http_status(error: RequestRejected) -> int:
     """Return the HTTP status of a rejection."""
-    return _REJECTIONS[error.code]
+    return _REJECTIONS.get(error.code, _OTHER_REJECTION)
 
 
 def error_response_to(error: Exception) -> Response:
@@ -254,7 +296,7 @@ def error_response_to(error: Exception) -> Response:
             return error_response(500, "quarterdeck/failed", str(error))
         case _:
             logger.error("a request failed", exc_info=error)
-            message = "internal error; see the log of the hub"
+            message = "internal error; see the hub's log"
             return error_response(500, "quarterdeck/failed", message)
 
 
@@ -317,7 +359,7 @@ class ApiRequest:
 
 
 Handle = Callable[[ApiRequest], Awaitable[Any]]
-"""Returns what the answer holds, a `Response`, or None for an answer without a body."""
+"""Returns what the response holds, a `Response`, or None for one without a body."""
 
 
 def json_app(
@@ -334,7 +376,7 @@ def json_app(
                 device=scope.get(SCOPE_KEY),
             )
             response = _response(await handle(request), status)
-        except Exception as error:  # noqa: BLE001 - the edge: everything becomes an answer
+        except Exception as error:  # noqa: BLE001 - the edge: everything becomes a response
             response = error_response_to(error)
         await response(scope, receive, send)
 
@@ -346,7 +388,7 @@ class Facts(TypedDict, total=False):
 
     query: type
     body: type
-    answer: type
+    returns: type
     status: int
     errors: tuple[int, ...]
 
@@ -378,12 +420,12 @@ def to_completion(log: LogHealth, handle: Handle) -> Handle:
     return lambda request: log.carry_out(lambda: handle(request))
 
 
-def _response(answer: Any, status: int) -> Response:
-    if isinstance(answer, Response):
-        return answer
-    if answer is None:
+def _response(returned: Any, status: int) -> Response:
+    if isinstance(returned, Response):
+        return returned
+    if returned is None:
         return Response(status_code=204)
-    return Response(encode_json(answer), status, media_type="application/json")
+    return Response(encode_json(returned), status, media_type="application/json")
 
 
 async def _read(receive: Receive) -> bytes:

@@ -69,7 +69,7 @@ def openapi(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
 def _types(endpoints: Iterable[Endpoint]) -> list[type]:
     found: dict[type, None] = {}
     for endpoint in endpoints:
-        for each in (endpoint.body, endpoint.answer):
+        for each in (endpoint.body, endpoint.returns):
             if each is not None:
                 found[each] = None
     return list(found)
@@ -135,8 +135,8 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
 def _responses(endpoint: Endpoint, of_type: dict[type, Any]) -> dict[str, Any]:
     refusal = {"application/json": {"schema": of_type[Refusal]}}
     success: dict[str, Any] = {"description": _success(endpoint)}
-    if endpoint.answer is not None:
-        success["content"] = {"application/json": {"schema": of_type[endpoint.answer]}}
+    if endpoint.returns is not None:
+        success["content"] = {"application/json": {"schema": of_type[endpoint.returns]}}
     elif endpoint.kind == "sse":
         success["content"] = {"text/event-stream": {}}
     answered = 101 if _is_socket(endpoint) else endpoint.status
@@ -170,5 +170,6 @@ _WORDS: Final = {
     426: "a WebSocket is required",
     429: "too many requests",
     500: "the hub failed",
+    501: "not supported by this version",
     503: "unavailable; try again later",
 }

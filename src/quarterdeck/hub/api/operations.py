@@ -44,11 +44,14 @@ async def metrics_text(hub: Hub) -> str:
         _gauge("sessions", "Sessions by status", _labelled("status", _SESSIONS, by_status)),
         _gauge("agents", "Agents by status", _labelled("status", _AGENTS, agents)),
         _gauge("subscribers", "Requests and streams that are open", {"": hub.open_connections}),
-        _gauge("pending_approvals", "Pending permission requests", {"": permissions}),
-        _gauge("pending_questions", "Pending elicitations", {"": elicitations}),
+        _gauge("pending_permissions", "Pending permission requests", {"": permissions}),
+        _gauge("pending_elicitations", "Pending elicitations", {"": elicitations}),
         _gauge("queued_prompts", "Queued prompts", {"": queued}),
         _counter("storage_failures_total", "Times the log failed", health.storage_failures),
         _gauge("log_healthy", "Whether the log can be written", {"": int(health.is_healthy)}),
+        _gauge(
+            "database_healthy", "Whether the database works", {"": int(hub.store.problem is None)}
+        ),
         _gauge("log_damages", "Damages found in the log", {"": len(health.damages)}),
         _gauge("uptime_seconds", "Since the start", {"": int(time.time() - hub.started_at)}),
         _gauge("process_resident_bytes", "Memory of the hub itself", {"": resident_bytes()}),
@@ -82,8 +85,9 @@ class Health(ApiResponse, frozen=True, kw_only=True):
     """Without details: no token is needed."""
 
     status: Literal["ok", "degraded", "damaged"]
-    """Degraded: the log cannot be written, so nothing new is taken. Damaged: stored events are not
-    what was stored; `GET /api/hub` names them."""
+    """Degraded: the log cannot be written, or the runner or the database not be reached; what
+    cannot be stored is not taken.
+    Damaged: stored events are not what was stored; `GET /api/hub` names them."""
 
 
 class HubFacts(ApiResponse, frozen=True, kw_only=True):
@@ -91,10 +95,12 @@ class HubFacts(ApiResponse, frozen=True, kw_only=True):
     started_at: str
     sessions: int
     agents: int
-    pending_approvals: int
+    pending_permissions: int
     queued_prompts: int
     damages: tuple[str, ...]
     """A sentence for each damage that was found in the log."""
+    database_problem: str | UnsetType = UNSET
+    """Why the database of the hub cannot be used at the moment, if so."""
     home: str | UnsetType = UNSET
     """The data folder; only for admins."""
 
@@ -105,14 +111,18 @@ class Compacted(ApiResponse, frozen=True, kw_only=True):
     files: list[CompactedFile]
 
 
+def _health(hub: Hub) -> Health:
+    found = hub.runner.health()
+    if not found.is_healthy or not found.is_connected or hub.store.problem is not None:
+        return Health(status="degraded")
+    return Health(status="damaged" if found.damages else "ok")
+
+
 def operation_endpoints(hub: Hub) -> list[Endpoint]:
     """Return the part of the route table for operators."""
 
     async def health(_request: ApiRequest) -> Health:
-        found = hub.runner.health()
-        if not found.is_healthy:
-            return Health(status="degraded")
-        return Health(status="damaged" if found.damages else "ok")
+        return _health(hub)
 
     async def metrics(_request: ApiRequest) -> Response:
         return Response(await metrics_text(hub), headers={"content-type": CONTENT_TYPE})
@@ -123,28 +133,29 @@ def operation_endpoints(hub: Hub) -> list[Endpoint]:
             started_at=iso_seconds(hub.started_at),
             sessions=len(hub.runner.sessions()),
             agents=len(hub.runner.agents()),
-            pending_approvals=len(hub.runner.pending_permissions()),
+            pending_permissions=len(hub.runner.pending_permissions()),
             queued_prompts=await hub.runner.count_queued_prompts(),
             damages=hub.runner.health().damages,
+            database_problem=hub.store.problem or UNSET,
             home=str(hub.options.home) if request.by.may("admin") else UNSET,
         )
 
     async def compact(_request: ApiRequest) -> Compacted:
-        return Compacted(files=[*await hub.runner.compact(), await hub.database.compact()])
+        return Compacted(files=[*await hub.runner.compact(), *await hub.store.compact()])
 
     return [
         json_endpoint(
-            None, "GET /healthz", health, "Show whether the hub is healthy", answer=Health
+            None, "GET /healthz", health, "Show whether the hub is healthy", returns=Health
         ),
         json_endpoint("view", "GET /metrics", metrics, "Metrics in the text format of Prometheus"),
-        json_endpoint("view", "GET /api/hub", facts, "Facts about the hub", answer=HubFacts),
+        json_endpoint("view", "GET /api/hub", facts, "Facts about the hub", returns=HubFacts),
         json_endpoint(
             "admin",
             "POST /api/compact",
             compact,
             "Give free space of the log and the databases back to the disk",
             body=EmptyBody,
-            answer=Compacted,
+            returns=Compacted,
             errors=(503,),
         ),
     ]

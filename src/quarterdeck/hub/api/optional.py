@@ -160,7 +160,7 @@ def _sessions(api: _Optional, log: LogHealth) -> list[Endpoint]:
             unless_log_fails(log, api.fork),
             "Create a session that continues this one; the two are independent",
             body=EmptyBody,
-            answer=SessionOverview,
+            returns=SessionOverview,
             status=201,
             errors=_FAILURES,
         ),
@@ -170,7 +170,7 @@ def _sessions(api: _Optional, log: LogHealth) -> list[Endpoint]:
             unless_log_fails(log, api.set_title),
             "Rename a session",
             body=SetTitle,
-            answer=SessionOverview,
+            returns=SessionOverview,
             errors=_FAILURES,
         ),
         json_endpoint(
@@ -179,7 +179,7 @@ def _sessions(api: _Optional, log: LogHealth) -> list[Endpoint]:
             api.set_archived,
             "Archive a session, so that lists leave it out, or undo that",
             body=SetArchived,
-            answer=SessionOverview,
+            returns=SessionOverview,
             errors=_FAILURES,
         ),
         json_endpoint(
@@ -187,7 +187,7 @@ def _sessions(api: _Optional, log: LogHealth) -> list[Endpoint]:
             "GET /api/sessions/{id}/status",
             api.status,
             "Show whether a session is open at its agent, and what that does now",
-            answer=SessionStatusResponse,
+            returns=SessionStatusResponse,
             errors=(404, 409, 424),
         ),
     ]
@@ -201,7 +201,7 @@ def _cancels(api: _Optional, log: LogHealth) -> list[Endpoint]:
             to_completion(log, api.cancel_tool_call),
             "Cancel one tool call, if the agent offers it; the turn continues",
             body=CancelToolCall,
-            answer=SessionOverview,
+            returns=SessionOverview,
             errors=_FAILURES,
         ),
         json_endpoint(
@@ -210,7 +210,7 @@ def _cancels(api: _Optional, log: LogHealth) -> list[Endpoint]:
             to_completion(log, api.cancel_terminal),
             "Cancel one terminal of the agent, if it offers it; the turn continues",
             body=CancelTerminal,
-            answer=SessionOverview,
+            returns=SessionOverview,
             errors=_FAILURES,
         ),
     ]
@@ -223,7 +223,7 @@ def _agents(api: _Optional) -> list[Endpoint]:
             "GET /api/agents/{id}/auth-status",
             api.auth_status,
             "Show whether an agent is signed in, and with which accounts",
-            answer=AuthStatus,
+            returns=AuthStatus,
             errors=(404, 424),
         ),
         json_endpoint(
@@ -231,7 +231,7 @@ def _agents(api: _Optional) -> list[Endpoint]:
             "GET /api/agents/{id}/providers",
             api.providers,
             "List the model providers of an agent",
-            answer=Providers,
+            returns=Providers,
             errors=(404, 422, 424),
         ),
         json_endpoint(
@@ -240,7 +240,7 @@ def _agents(api: _Optional) -> list[Endpoint]:
             api.set_provider,
             "Configure a model provider of an agent",
             body=SetProvider,
-            answer=Providers,
+            returns=Providers,
             errors=(400, 404, 422, 424),
         ),
         json_endpoint(
@@ -249,7 +249,7 @@ def _agents(api: _Optional) -> list[Endpoint]:
             api.disable_provider,
             "Disable a model provider of an agent",
             body=DisableProvider,
-            answer=Providers,
+            returns=Providers,
             errors=(400, 404, 422, 424),
         ),
     ]

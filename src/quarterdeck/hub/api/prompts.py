@@ -34,7 +34,8 @@ class SendPrompt(Body, frozen=True, kw_only=True):
     prompt: _Prompt
     """A text, or content blocks of ACP."""
     mode: PromptMode = "queue"
-    """ "interrupt" cancels the turn that runs and comes next."""
+    """ "interrupt" cancels the turn that runs and comes next; "steer" adds to the turn that another
+    program runs in its own session."""
 
 
 class EditPrompt(Body, frozen=True, kw_only=True):
@@ -127,7 +128,7 @@ def prompt_endpoints(hub: Hub) -> list[Endpoint]:
             api.send,
             "Send a prompt; it runs after those before it",
             body=SendPrompt,
-            answer=PromptEntry,
+            returns=PromptEntry,
             status=202,
             errors=(400, 404, 409, 429),
         ),
@@ -137,7 +138,7 @@ def prompt_endpoints(hub: Hub) -> list[Endpoint]:
             api.list,
             "List the prompts of a session",
             query=PromptListQuery,
-            answer=PromptList,
+            returns=PromptList,
             errors=(400, 404),
         ),
     ]
@@ -150,7 +151,7 @@ def _one_prompt(api: _Prompts) -> list[Endpoint]:
             "GET /api/sessions/{id}/prompts/{key}",
             api.get,
             "Show a prompt and its result",
-            answer=PromptEntry,
+            returns=PromptEntry,
             errors=(404,),
         ),
         json_endpoint(
@@ -159,7 +160,7 @@ def _one_prompt(api: _Prompts) -> list[Endpoint]:
             api.edit,
             "Change a queued prompt",
             body=EditPrompt,
-            answer=PromptEntry,
+            returns=PromptEntry,
             errors=(400, 404, 409),
         ),
         json_endpoint(
@@ -167,7 +168,7 @@ def _one_prompt(api: _Prompts) -> list[Endpoint]:
             "DELETE /api/sessions/{id}/prompts/{key}",
             api.cancel,
             "Cancel a queued prompt",
-            answer=PromptEntry,
+            returns=PromptEntry,
             errors=(404, 409),
         ),
     ]

@@ -120,7 +120,9 @@ class _PushApi:
             message = "this browser's subscription has ended; turn notifications on again"
             raise RequestRejected("gone", message)
         if not delivery.is_done:
-            message = f"the push service of this browser did not take it: {delivery.reason}"
+            message = (
+                f"this browser's push service did not accept the notification: {delivery.reason}"
+            )
             # 424: the push service failed, not the hub.
             code, retryable = "quarterdeck/unavailable", delivery.is_retryable
             return error_response(424, code, message, retryable=retryable)
@@ -139,7 +141,9 @@ def push_endpoints(hub: Hub) -> list[Endpoint]:
     """Return the notifications' part of the route table."""
     api = _PushApi(hub)
     return [
-        _endpoint("GET", api.get, "Show the notification settings of this device", answer=PushView),
+        _endpoint(
+            "GET", api.get, "Show the notification settings of this device", returns=PushView
+        ),
         _endpoint("PUT", api.put, "Turn notifications of this device on", PushSubscribe, PushView),
         _endpoint("PATCH", api.change, "Choose notifications", ChangeKinds, PushView),
         _endpoint("DELETE", api.delete, "Turn notifications of this device off"),
@@ -155,10 +159,10 @@ def _endpoint(
     handle: Any,
     summary: str,
     body: type | None = None,
-    answer: type | None = None,
+    returns: type | None = None,
     rest: str = "",
 ) -> Endpoint:
-    status = 200 if answer is not None else 204
+    status = 200 if returns is not None else 204
     return Endpoint(
         method=method,
         path=f"/api/push{rest}",
@@ -167,7 +171,7 @@ def _endpoint(
         summary=summary,
         tag="notifications",
         body=body,
-        answer=answer,
+        returns=returns,
         status=status,
         errors=(400, 404, 410, 424) if body is not None else (),
     )

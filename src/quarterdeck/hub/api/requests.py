@@ -1,4 +1,9 @@
-"""The inbox: pending requests of all sessions, answers, and the audit of decisions."""
+"""The inbox: pending requests of all sessions, answers, and the audit of decisions.
+
+Nothing is decided here: an answer is checked and decided in one step by the runner
+(`runner/permissions/inbox`, which has the whole path of a request), and is carried out even if the
+device disconnects (`to_completion`).
+"""
 
 from __future__ import annotations
 
@@ -165,14 +170,14 @@ def _permissions(api: _Requests, log: LogHealth) -> list[Endpoint]:
             "GET /api/permissions",
             api.list,
             "List pending permission requests of all sessions",
-            answer=PermissionList,
+            returns=PermissionList,
         ),
         json_endpoint(
             "view",
             "GET /api/permissions/{id}",
             api.get,
             "Show a pending permission request",
-            answer=PermissionCard,
+            returns=PermissionCard,
             errors=(404,),
         ),
         json_endpoint(
@@ -181,7 +186,7 @@ def _permissions(api: _Requests, log: LogHealth) -> list[Endpoint]:
             to_completion(log, api.answer),
             "Answer a permission request; the first answer counts",
             body=AnswerPermission,
-            answer=RecordedDecision,
+            returns=RecordedDecision,
             errors=(400, 404, 409, 410),
         ),
     ]
@@ -194,7 +199,7 @@ def _elicitations(api: _Requests, log: LogHealth) -> list[Endpoint]:
             "GET /api/elicitations",
             api.elicitations,
             "List pending elicitations",
-            answer=ElicitationList,
+            returns=ElicitationList,
         ),
         json_endpoint(
             "approve",
@@ -202,7 +207,7 @@ def _elicitations(api: _Requests, log: LogHealth) -> list[Endpoint]:
             to_completion(log, api.answer_elicitation),
             "Answer an elicitation; the first answer counts",
             body=AnswerElicitation,
-            answer=RecordedDecision,
+            returns=RecordedDecision,
             errors=(400, 404, 409, 410),
         ),
     ]
@@ -216,7 +221,7 @@ def _audit(api: _Requests) -> list[Endpoint]:
             api.decisions,
             "List decisions: who or what decided, and when",
             query=DecisionQuery,
-            answer=DecisionList,
+            returns=DecisionList,
             errors=(400,),
         ),
         json_endpoint(
@@ -224,6 +229,6 @@ def _audit(api: _Requests) -> list[Endpoint]:
             "GET /api/policy",
             api.policy,
             "Show the rules that decide requests",
-            answer=Policy,
+            returns=Policy,
         ),
     ]

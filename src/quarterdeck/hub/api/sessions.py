@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, Meta, UnsetType, field
 
+from quarterdeck.agents import McpChoice, McpServerSettings
 from quarterdeck.errors import RequestRejected
 from quarterdeck.hub.api.endpoint import (
     ApiRequest,
@@ -21,6 +22,8 @@ from quarterdeck.hub.api.endpoint import (
     to_completion,
     unless_log_fails,
 )
+from quarterdeck.hub.auth.device import Scope
+from quarterdeck.hub.fleet.identifiers import agent_name_of, machine_of
 from quarterdeck.hub.hub import Hub
 from quarterdeck.hub.log_health import LogHealth
 from quarterdeck.hub.view_cache import read_some
@@ -39,6 +42,8 @@ class SessionList(ApiResponse, frozen=True, kw_only=True):
     sessions: list[SessionOverview]
     epoch: str
     """Of the log: keep it with each `lastSeq`, and send both to resume."""
+    epochs: dict[str, str]
+    """By the id of a machine that is not the hub's own: the epoch of its sessions."""
     damages: tuple[str, ...]
     """A sentence for each damage that was found in the log; the first few."""
 
@@ -52,6 +57,29 @@ class SessionListQuery(Query, frozen=True, kw_only=True):
     """Whether archived sessions are listed, too, or alone."""
 
 
+class AddedServer(Body, frozen=True, kw_only=True):
+    """An MCP server for one session: a command, or a URL. Secrets are references alone."""
+
+    name: _Text
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+    """Each value is `${NAME}`, a variable of the hub's environment."""
+    url: str = ""
+    transport: Literal["http", "sse"] = "http"
+    headers: dict[str, str] = field(default_factory=dict)
+    """Each value is `${NAME}`, or a word and that, as in `Bearer ${TOKEN}`."""
+
+
+class McpServers(Body, frozen=True, kw_only=True):
+    """The MCP servers of a new session."""
+
+    configured: tuple[_Text, ...] | None = None
+    """Names of those that hub.toml has for its folder; all of them if left out."""
+    added: tuple[AddedServer, ...] = ()
+    """Further ones. Starting these needs the scope admin: they may be any command."""
+
+
 class CreateSession(Body, frozen=True, kw_only=True):
     """Where to work and with which agent: one by its name, or one that runs by its id."""
 
@@ -60,7 +88,11 @@ class CreateSession(Body, frozen=True, kw_only=True):
     agent_id: _Text | None = None
     mcp_servers: tuple[dict[str, Any], ...] = ()
     """Starting these needs the scope admin: they may be any command."""
+    mcp: McpServers | None = None
+    """Which MCP servers of hub.toml it gets, and others whose secrets are named."""
     additional_directories: tuple[_Path, ...] = ()
+    machine: _Text | None = None
+    """The id or name of the machine where `agent` is; the hub's own if left out."""
 
 
 class OpenSession(Body, frozen=True, kw_only=True):
@@ -137,6 +169,7 @@ class _Sessions:
         listed = await self._runner.list_sessions()
         return SessionList(
             epoch=self._runner.log_epoch().id,
+            epochs=self._hub.fleet.epochs(),
             damages=self._runner.health().damages[:MOST_DAMAGES],
             sessions=[
                 session
@@ -159,17 +192,18 @@ class _Sessions:
         seq = view.last_seq if query.at is UNSET else query.at
         if seq > view.last_seq:
             raise invalid(
-                f"session {session_id} has {view.last_seq} events; send a lower at than {seq}"
+                f"session {session_id} has {view.last_seq} events, so it has no state at {seq}"
             )
         state: Any = msgspec.Raw(await self._hub.states.encoded_at(session_id, seq))
-        return StateResponse(session=view, seq=seq, epoch=self._runner.log_epoch().id, state=state)
+        epoch = self._runner.log_epoch(session_id).id
+        return StateResponse(session=view, seq=seq, epoch=epoch, state=state)
 
     async def history(self, request: ApiRequest) -> History:
         session_id, query = request.path["id"], request.query_as(HistoryQuery)
         self._runner.session(session_id)
-        epoch = self._runner.log_epoch().id
+        epoch = self._runner.log_epoch(session_id).id
         if query.epoch is not UNSET and query.epoch != epoch:
-            message = "the log has gone back or was replaced since; read it again from 0"
+            message = "the log was rolled back or replaced in the meantime; read it again from 0"
             raise RequestRejected("reset", message, data={"epoch": epoch})
         page = await read_some(
             self._runner.read_events, session_id, query.from_seq, query.limit, HISTORY_BYTES
@@ -190,13 +224,20 @@ class _Sessions:
 
     async def create(self, request: ApiRequest) -> SessionOverview:
         wanted = request.body_as(CreateSession)
-        _check_servers(request, wanted.mcp_servers)
         _check_folders(wanted.cwd, *wanted.additional_directories)
-        agent_id = await self._agent_id(request, wanted.agent, wanted.agent_id)
+        agent = wanted.agent
+        if agent is not None and wanted.machine is not None:
+            agent = self._hub.fleet.name_on(wanted.machine, agent)
+        name = agent or wanted.agent_id or ""
+        if wanted.mcp is not None and wanted.mcp_servers:
+            raise invalid("send either mcpServers or mcp; mcp.added takes further servers")
+        adds = bool(wanted.mcp_servers) or (wanted.mcp is not None and bool(wanted.mcp.added))
+        _check_machine(request, name, "admin" if adds else "prompt")
+        agent_id = await self._agent_id(request, agent, wanted.agent_id)
         return await self._runner.create_session(
             agent_id=agent_id,
             cwd=wanted.cwd,
-            mcp_servers=wanted.mcp_servers,
+            mcp_servers=wanted.mcp_servers if wanted.mcp is None else _choice(wanted.mcp),
             additional_directories=wanted.additional_directories,
             by=request.by.actor,
         )
@@ -224,10 +265,12 @@ class _Sessions:
     async def _opening(self, request: ApiRequest) -> tuple[str, dict[str, Any]]:
         wanted = request.body_as(OpenSession)
         _check_servers(request, wanted.mcp_servers or ())
+        # Of another machine than the session's, it would be started before that is noticed.
+        _check_machine(request, wanted.agent or wanted.agent_id or request.path["id"], "prompt")
         known = self._runner.find_session(request.path["id"])
         agent = wanted.agent
         if agent is None and wanted.agent_id is None and known is not None:
-            agent = None if known.agent is UNSET else known.agent
+            agent = agent_name_of(known)
         cwd = wanted.cwd or (None if known is None else known.cwd)
         if cwd is None:
             raise invalid("the hub does not know this session; send its cwd")
@@ -260,7 +303,8 @@ class _Sessions:
 
     async def cancel(self, request: ApiRequest) -> SessionOverview:
         view = self._runner.session(request.path["id"])
-        if view.status == "prompting":
+        is_elsewhere = view.foreign is not UNSET and view.foreign.is_running
+        if view.status == "prompting" or is_elsewhere:
             await self._runner.cancel_turn(view.session_id, by=request.by.actor)
         return self._runner.session(view.session_id)
 
@@ -281,6 +325,34 @@ class _Sessions:
             session.session_id, wanted.config_id, wanted.value, by=request.by.actor
         )
         return Options(config_options=options)
+
+
+def _choice(wanted: McpServers) -> McpChoice:
+    added = {
+        each.name: McpServerSettings(
+            command=each.command,
+            args=each.args,
+            env=each.env,
+            url=each.url,
+            transport=each.transport,
+            headers=each.headers,
+        )
+        for each in wanted.added
+    }
+    if len(added) < len(wanted.added):
+        raise invalid("two added MCP servers have the same name; rename one")
+    return McpChoice(configured=wanted.configured, added=added)
+
+
+def _check_machine(request: ApiRequest, hub_id: str, needed: Scope) -> None:
+    """Reject what the device may not do on the machine that an id belongs to."""
+    device = request.by.on(machine_of(hub_id).machine_id)
+    if not device.may(needed):
+        what = "starting MCP servers" if needed == "admin" else "opening a session"
+        message = (
+            f"on that machine, this device has the scope {device.scope}; {what} needs {needed}"
+        )
+        raise RequestRejected("forbidden", message)
 
 
 def _check_servers(request: ApiRequest, servers: Any) -> None:
@@ -325,7 +397,7 @@ def _reading(api: _Sessions) -> list[Endpoint]:
             api.list,
             "List sessions",
             query=SessionListQuery,
-            answer=SessionList,
+            returns=SessionList,
         ),
         json_endpoint(
             "view",
@@ -333,7 +405,7 @@ def _reading(api: _Sessions) -> list[Endpoint]:
             api.get,
             "Show a session and its state, now or after an event",
             query=SessionQuery,
-            answer=StateResponse,
+            returns=StateResponse,
             errors=(400, 404, 413),
         ),
         json_endpoint(
@@ -342,7 +414,7 @@ def _reading(api: _Sessions) -> list[Endpoint]:
             api.history,
             "Read the events of a session, page by page",
             query=HistoryQuery,
-            answer=History,
+            returns=History,
             errors=(400, 404, 409),
         ),
     ]
@@ -356,7 +428,7 @@ def _opening(api: _Sessions, log: LogHealth) -> list[Endpoint]:
             unless_log_fails(log, api.create),
             "Create a session",
             body=CreateSession,
-            answer=SessionOverview,
+            returns=SessionOverview,
             status=201,
             errors=(400, 403, 404, 409, 424),
         ),
@@ -366,7 +438,7 @@ def _opening(api: _Sessions, log: LogHealth) -> list[Endpoint]:
             unless_log_fails(log, api.load),
             "Open a session again; its agent sends its history again",
             body=OpenSession,
-            answer=SessionOverview,
+            returns=SessionOverview,
             errors=_OPENING,
         ),
         json_endpoint(
@@ -375,7 +447,7 @@ def _opening(api: _Sessions, log: LogHealth) -> list[Endpoint]:
             unless_log_fails(log, api.resume),
             "Open a session again where it stopped",
             body=OpenSession,
-            answer=SessionOverview,
+            returns=SessionOverview,
             errors=_OPENING,
         ),
     ]
@@ -389,7 +461,7 @@ def _ending(api: _Sessions, log: LogHealth) -> list[Endpoint]:
             to_completion(log, api.close),
             "Close a session; load opens it again",
             body=EmptyBody,
-            answer=SessionOverview,
+            returns=SessionOverview,
             errors=(404, 409),
         ),
         json_endpoint(
@@ -411,7 +483,7 @@ def _steering(api: _Sessions, log: LogHealth) -> list[Endpoint]:
             to_completion(log, api.cancel),
             "Cancel the running turn; queued prompts stay",
             body=EmptyBody,
-            answer=SessionOverview,
+            returns=SessionOverview,
             errors=(404, 409),
         ),
         json_endpoint(
@@ -420,7 +492,7 @@ def _steering(api: _Sessions, log: LogHealth) -> list[Endpoint]:
             to_completion(log, api.end_agent),
             "End the agent of a session that does not respond; queued prompts run with a new one",
             body=EmptyBody,
-            answer=SessionOverview,
+            returns=SessionOverview,
             errors=(404, 424),
         ),
         json_endpoint(
@@ -429,7 +501,7 @@ def _steering(api: _Sessions, log: LogHealth) -> list[Endpoint]:
             unless_log_fails(log, api.set_mode),
             "Change the mode of a session",
             body=SetMode,
-            answer=SessionOverview,
+            returns=SessionOverview,
             errors=(400, 404, 409, 422, 424),
         ),
         json_endpoint(
@@ -438,7 +510,7 @@ def _steering(api: _Sessions, log: LogHealth) -> list[Endpoint]:
             unless_log_fails(log, api.set_option),
             "Change an option of a session",
             body=SetOption,
-            answer=Options,
+            returns=Options,
             errors=(400, 404, 409, 422, 424),
         ),
     ]

@@ -21,7 +21,7 @@ from quarterdeck.hub.hub import Hub
 from quarterdeck.jsontext import encode_json
 from quarterdeck.protocol import SessionState, initial_state, to_json
 from quarterdeck.runner import SessionOverview
-from quarterdeck.views.clipping import clipped
+from quarterdeck.views.clipped_entries import clipped
 from quarterdeck.views.entries import (
     Entry,
     MessageEntry,
@@ -82,20 +82,21 @@ class _TranscriptApi:
             return TranscriptPage(
                 session=self._runner.session(session_id),
                 seq=transcript.seq,
-                epoch=self._runner.log_epoch().id,
+                epoch=self._runner.log_epoch(session_id).id,
                 entries=entries[::-1],
                 has_older=await anext(newest_first, None) is not None,
                 state=_rest(transcript.state) if before is None else UNSET,
             )
 
     async def entry(self, request: ApiRequest) -> WholeEntry:
-        seq = request.path["seq"]
+        session_id, seq = request.path["id"], request.path["seq"]
         is_number = seq.isascii() and seq.isdecimal() and len(seq) <= _MOST_DIGITS
-        async with self._transcripts.read(request.path["id"]) as transcript:
+        async with self._transcripts.read(session_id) as transcript:
             entry = await transcript.entry(int(seq)) if is_number else None
             if entry is None:
                 raise not_found(f"entry {seq!r} in this session", "GET its transcript to list them")
-            return WholeEntry(seq=transcript.seq, epoch=self._runner.log_epoch().id, entry=entry)
+            epoch = self._runner.log_epoch(session_id).id
+            return WholeEntry(seq=transcript.seq, epoch=epoch, entry=entry)
 
 
 async def _some(newest_first: AsyncIterator[Entry], limit: int) -> AsyncIterator[Any]:
@@ -133,7 +134,7 @@ def transcript_endpoints(hub: Hub) -> list[Endpoint]:
             summary="Read the transcript of a session, the newest part first",
             tag="sessions",
             query=TranscriptQuery,
-            answer=TranscriptPage,
+            returns=TranscriptPage,
             errors=(400, 404),
         ),
         Endpoint(
@@ -143,7 +144,7 @@ def transcript_endpoints(hub: Hub) -> list[Endpoint]:
             app=json_app(api.entry),
             summary="Read one entry whole, however large it is",
             tag="sessions",
-            answer=WholeEntry,
+            returns=WholeEntry,
             errors=(404,),
         ),
     ]

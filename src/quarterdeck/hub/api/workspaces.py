@@ -1,4 +1,6 @@
-"""Files of a session, for naming one in a prompt; folders, for choosing where a session works."""
+"""Files of a session, for naming one in a prompt; what a new session can have on a machine: its
+folder, and MCP servers.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,8 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
+from quarterdeck.agents import McpServerView
+from quarterdeck.errors import RequestRejected
 from quarterdeck.hub.api.endpoint import (
     ApiRequest,
     ApiResponse,
@@ -14,8 +18,10 @@ from quarterdeck.hub.api.endpoint import (
     json_app,
     json_endpoint,
 )
+from quarterdeck.hub.fleet.identifiers import LOCAL
+from quarterdeck.hub.fleet.translated import TranslatedRunner
 from quarterdeck.hub.hub import Hub
-from quarterdeck.runner import Folder, SessionFile
+from quarterdeck.runner import Folder, RunnerApi, SessionFile
 
 MOST_FILES: Final = 50
 
@@ -46,7 +52,7 @@ def file_endpoints(hub: Hub) -> list[Endpoint]:
             files,
             "List files in the folders of a session by letters of their names",
             query=FileQuery,
-            answer=FileList,
+            returns=FileList,
             errors=(400, 404),
         )
     ]
@@ -57,7 +63,9 @@ MOST_RECENT: Final = 12
 
 class FolderQuery(Query, frozen=True, kw_only=True):
     path: Annotated[str, Meta(pattern="^/", max_length=4096)] | None = None
-    """The home of the user that runs the hub, if left out."""
+    """A folder; the home of the user that runs the hub, if left out."""
+    machine: Annotated[str, Meta(max_length=200)] | None = None
+    """The id or name of a machine; the hub's own if left out."""
 
 
 class FolderList(ApiResponse, frozen=True, kw_only=True):
@@ -70,13 +78,39 @@ class FolderList(ApiResponse, frozen=True, kw_only=True):
     """Where sessions worked, the newest first."""
 
 
+class McpServerList(ApiResponse, frozen=True, kw_only=True):
+    servers: list[McpServerView]
+
+
+def _runner_on(hub: Hub, request: ApiRequest, machine: str | None) -> RunnerApi:
+    """Return the runner of a machine.
+
+    Raises:
+        RequestRejected: if the device may not start sessions there.
+    """
+    runner = hub.fleet.on(machine)
+    machine_id = runner.machine_id if isinstance(runner, TranslatedRunner) else LOCAL
+    device = request.by.on(machine_id)
+    if not device.may("prompt"):
+        message = f"on that machine, this device has the scope {device.scope}; this needs prompt"
+        raise RequestRejected("forbidden", message)
+    return runner
+
+
 def folder_endpoints(hub: Hub) -> list[Endpoint]:
-    """Return the folders' part of the route table."""
+    """Return the part of the route table about what a new session can have."""
+
+    async def servers(request: ApiRequest) -> McpServerList:
+        query = request.query_as(FolderQuery)
+        runner = _runner_on(hub, request, query.machine)
+        return McpServerList(servers=await runner.list_mcp_servers(query.path))
 
     async def folders(request: ApiRequest) -> FolderList:
-        newest_first = reversed([session.cwd for session in hub.runner.sessions()])
+        query = request.query_as(FolderQuery)
+        runner = _runner_on(hub, request, query.machine)
+        newest_first = reversed([session.cwd for session in runner.sessions()])
         recent = list(dict.fromkeys(newest_first))[:MOST_RECENT]
-        listing = await hub.runner.list_folder(request.query_as(FolderQuery).path)
+        listing = await runner.list_folder(query.path)
         return FolderList(
             path=listing.path, parent=listing.parent, folders=listing.folders, recent=recent
         )
@@ -87,10 +121,21 @@ def folder_endpoints(hub: Hub) -> list[Endpoint]:
             path="/api/folders",
             scope="prompt",
             app=json_app(folders, query=FolderQuery),
-            summary="List folders of the hub's computer",
+            summary="List folders of a machine",
             tag="sessions",
             query=FolderQuery,
-            answer=FolderList,
-            errors=(400, 403, 404),
-        )
+            returns=FolderList,
+            errors=(400, 403, 404, 503),
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/mcp",
+            scope="prompt",
+            app=json_app(servers, query=FolderQuery),
+            summary="List the MCP servers of the configuration, and which a folder gets",
+            tag="sessions",
+            query=FolderQuery,
+            returns=McpServerList,
+            errors=(400, 403, 404, 503),
+        ),
     ]

@@ -56,17 +56,17 @@ _PAGE_FILES: Final = frozenset(
     {"/", "/manifest.webmanifest", "/sw.js", "/favicon.ico", "/favicon.svg"}
 )
 _PAGE_FOLDERS: Final = ("/assets/", "/icons/")
-_PAIRING: Final = ("POST", "/api/pair")
+_PAIRING: Final = frozenset({("POST", "/api/pair"), ("POST", "/api/machines/join")})
 _PUBLIC_CALLS: Final = frozenset(
     {
         ("GET", "/healthz"),
         ("HEAD", "/healthz"),
         ("GET", "/api/nonce"),
-        _PAIRING,
+        *_PAIRING,
     }
 )
-# These ask for the token in a message of their own, and serve nothing before it is valid.
-_PUBLIC_SOCKETS: Final = frozenset({"/api/context", "/ws"})
+# These ask for a token or a signature in a message of their own, and serve nothing before it.
+_PUBLIC_SOCKETS: Final = frozenset({"/api/context", "/api/link", "/ws"})
 # Empty and dot segments, a backslash, control characters, and what decodes to one of them.
 _ODD_PATH: Final = re.compile(r"//|/\.{1,2}(/|$)|[\\\x00-\x1f\x7f]")
 _ODD_RAW_PATH: Final = re.compile(rb"%(2f|5c|2e|00)", re.IGNORECASE)
@@ -109,7 +109,7 @@ class Accepted:
     is_public: bool
     """Served without a token."""
     is_pairing: bool
-    """A new device sends its code."""
+    """A new device, or a new machine, sends its code."""
     is_page: bool
     """A static file of the page; nothing in it is secret."""
     has_body: bool
@@ -210,7 +210,7 @@ def _accepted(head: Head, found: Mapping[bytes, str], site: Site) -> Accepted:
         token=token,
         proof=proof,
         is_public=is_page or is_call or is_socket,
-        is_pairing=is_http and (head.method, head.path) == _PAIRING,
+        is_pairing=is_http and (head.method, head.path) in _PAIRING,
         is_page=is_page,
         has_body=_has_body(found),
         length=None if length is None else int(length),

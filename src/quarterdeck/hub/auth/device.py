@@ -21,6 +21,9 @@ SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 OWNER: Final = "owner"
 """The id of the user of this computer, who has no token and uses the socket."""
 
+OTHERS: Final = "*"
+"""In `Device.machine_scopes`: all machines that are not named."""
+
 UNUSED_SECONDS: Final = 90 * 86_400.0
 """A device that was not seen for so long expires and must be paired again; 0: never."""
 
@@ -42,6 +45,9 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The address of its last request; shown to itself and to `admin` only."""
     user_agent: str | None = None
     """Its User-Agent then; shown to the same."""
+    machine_scopes: dict[str, Scope] = {}
+    """By the id of a machine, `here` for the hub's own, `*` for all others: a smaller scope that
+    the device has there. On other machines it has `scope`."""
 
     @property
     def actor(self) -> Actor:
@@ -50,6 +56,14 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     def may(self, scope: Scope) -> bool:
         return SCOPES.index(scope) <= SCOPES.index(self.scope)
+
+    def on(self, machine_id: str) -> Device:
+        """Return this device with the scope that it has on a machine."""
+        limits = self.machine_scopes
+        limit = limits.get(machine_id, limits.get(OTHERS)) if limits else None
+        if limit is None or not self.may(limit) or limit == self.scope:
+            return self
+        return msgspec.structs.replace(self, scope=limit)
 
     def shown_to(self, reader: Device) -> Device:
         """Return this device without what `reader` may not see: its address and software."""

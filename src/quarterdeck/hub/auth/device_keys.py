@@ -18,12 +18,11 @@ from __future__ import annotations
 import sqlite3
 import time
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from quarterdeck.hub.auth.device import OWNER
-from quarterdeck.hub.auth.p256 import (
+from quarterdeck.http.p256 import (
     from_base64url,
     is_signed,
     key_in_file,
@@ -32,6 +31,7 @@ from quarterdeck.hub.auth.p256 import (
     sign,
     to_base64url,
 )
+from quarterdeck.hub.auth.device import OWNER
 from quarterdeck.hub.auth.request_signatures import NonceAndTime
 from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.storage.database import Database, Tables
@@ -48,8 +48,26 @@ class HubKey:
 
     def answer(self, challenge: str, origin: str, given: NonceAndTime) -> str:
         """Return the signature over a challenge and what is returned with it."""
-        lines = ("quarterdeck-hub-1", origin, challenge, given.nonce, str(given.milliseconds))
-        return to_base64url(sign(self._private, "\n".join(lines).encode()))
+        return self.sign(_hub_lines(challenge, origin, given))
+
+    def sign(self, content: bytes) -> str:
+        """Return the signature over content whose first line says what it is for."""
+        return to_base64url(sign(self._private, content))
+
+    def is_own_answer(
+        self, signature: str, challenge: str, origin: str, given: NonceAndTime
+    ) -> bool:
+        """Return whether a signature over a challenge was made by this hub."""
+        signed = _hub_lines(challenge, origin, given)
+        try:
+            return is_signed(self._private.public_key(), from_base64url(signature), signed)
+        except ValueError:
+            return False
+
+
+def _hub_lines(challenge: str, origin: str, given: NonceAndTime) -> bytes:
+    lines = ("quarterdeck-hub-1", origin, challenge, given.nonce, str(given.milliseconds))
+    return "\n".join(lines).encode()
 
 
 def hub_key(path: Path) -> HubKey:
@@ -107,15 +125,20 @@ def add_device_key(connection: sqlite3.Connection, device_id: str, key: bytes) -
     connection.execute("INSERT INTO device_keys VALUES (?, ?)", (device_id, key))
 
 
-class DeviceKeyStore:
-    """The public keys of devices. Every method raises `DatabaseFailed` if SQLite fails."""
+class DeviceKeyStore(Protocol):
+    """The public keys of devices. Every method raises `DatabaseFailed` if the database fails."""
+
+    async def load(self) -> dict[str, bytes]:
+        """Return the keys of all devices, by id."""
+
+
+class SqliteDeviceKeyStore:
+    """`DeviceKeyStore` in hub.db."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def load(self) -> dict[str, bytes]:
-        """Return the keys of all devices, by id."""
-
         def query(connection: sqlite3.Connection) -> dict[str, bytes]:
             return dict(connection.execute("SELECT device_id, public_key FROM device_keys"))
 

@@ -9,12 +9,14 @@ verified.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
 from quarterdeck.hub.auth.device import OWNER, Device, Scope
+from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.storage.database import Database, Tables
 
 # ---- history -----------------------------------------------------------------------------------
@@ -36,12 +38,23 @@ DeviceEventKind: TypeAlias = Literal[
     "refused-agent",
     "unverified",
     "config-changed",
+    "machine-joined",
+    "machine-renamed",
+    "machine-removed",
+    "machine-refused",
 ]
-"""The last three are about a call in the name of the device: it was refused, since a process of an
-agent made it; its process could not be verified; or, for the owner, rules or agents in hub.toml
-changed.
+"""Three are about a call in the name of the device: it was refused, since a process of an agent
+made it (`refused-agent`); its process could not be verified (`unverified`); or, for the owner,
+rules or agents in hub.toml changed (`config-changed`). The last four are about another machine,
+whose id and name take the place of the device's.
 """
-_OWN_KINDS: Final = ("new-address", "token-renewed", "refused-agent", "unverified")
+OWN_KINDS: Final = (
+    "new-address",
+    "token-renewed",
+    "refused-agent",
+    "unverified",
+    "machine-refused",
+)
 
 
 def _create_history(connection: sqlite3.Connection) -> None:
@@ -102,7 +115,7 @@ def store_event(connection: sqlite3.Connection, event: DeviceEvent) -> None:
         " VALUES (?, ?, ?, ?, ?, ?, ?)",
         msgspec.structs.astuple(event),
     )
-    if event.what in _OWN_KINDS:
+    if event.what in OWN_KINDS:
         connection.execute(
             "DELETE FROM device_log WHERE device_id = ?1 AND what = ?2 AND id <= (SELECT id"
             " FROM device_log WHERE device_id = ?1 AND what = ?2"
@@ -138,7 +151,10 @@ def known_addresses(connection: sqlite3.Connection) -> dict[str, set[str]]:
 
 # ---- devices -----------------------------------------------------------------------------------
 
-_COLUMNS: Final = "id, name, scope, created_at, last_seen_at, expires_at, last_address, user_agent"
+_COLUMNS: Final = (
+    "id, name, scope, created_at, last_seen_at, expires_at, last_address, user_agent,"
+    " machine_scopes"
+)
 
 
 def _create(connection: sqlite3.Connection) -> None:
@@ -156,7 +172,11 @@ def _add_sightings(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE devices ADD COLUMN next_token_hash BLOB")
 
 
-DEVICE_TABLES: Final = Tables("devices", (_create, _add_sightings))
+def _add_machine_scopes(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE devices ADD COLUMN machine_scopes TEXT")
+
+
+DEVICE_TABLES: Final = Tables("devices", (_create, _add_sightings, _add_machine_scopes))
 
 
 class StoredDevices(msgspec.Struct, frozen=True):
@@ -167,11 +187,8 @@ class StoredDevices(msgspec.Struct, frozen=True):
     addresses: dict[str, set[str]]
 
 
-class DeviceStore:
-    """All devices and their history. Every method raises `DatabaseFailed` if SQLite fails."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class DeviceStore(Protocol):
+    """All devices and their history. Every method raises `DatabaseFailed` if the database fails."""
 
     async def load(self, owner_hash: bytes, at: str) -> StoredDevices:
         """Replace the hash of the owner's token, then return the devices that may connect.
@@ -179,6 +196,46 @@ class DeviceStore:
         The owner has no token: the hash is that of none.
         """
 
+    async def events(self) -> list[DeviceEvent]:
+        """Return the newest events of the history, newest first."""
+
+    async def record(self, event: DeviceEvent) -> None:
+        """Add an event to the history."""
+
+    async def add(self, device: Device, token_hash: bytes) -> None:
+        """Store a new device that was not paired with a code."""
+
+    async def set_next_token(self, device_id: str, token_hash: bytes) -> None:
+        """Store the token that replaces a device's token once it is used."""
+
+    async def use_next_token(self, device_id: str, token_hash: bytes, event: DeviceEvent) -> None:
+        """Replace a device's token."""
+
+    async def change(
+        self,
+        device_id: str,
+        *,
+        name: str | None,
+        scope: Scope | None,
+        machine_scopes: Mapping[str, Scope] | None = None,
+        at: str,
+    ) -> Device | None:
+        """Change the name or the scopes of a device; return None if there is none."""
+
+    async def note_seen(self, device: Device, event: DeviceEvent | None) -> None:
+        """Store when and where a device was seen."""
+
+    async def end(self, device_id: str, at: str, event: DeviceEvent | None) -> bool:
+        """Revoke a device; return whether it was not revoked before."""
+
+
+class SqliteDeviceStore:
+    """`DeviceStore` in hub.db."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def load(self, owner_hash: bytes, at: str) -> StoredDevices:
         def change(connection: sqlite3.Connection) -> StoredDevices:
             connection.execute(
                 "INSERT INTO devices (id, name, scope, token_hash, created_at)"
@@ -196,20 +253,15 @@ class DeviceStore:
         return await self._database.write(change)
 
     async def events(self) -> list[DeviceEvent]:
-        """Return the newest events of the history, newest first."""
         return await self._database.read(recent_events)
 
     async def record(self, event: DeviceEvent) -> None:
-        """Add an event to the history."""
         await self._database.write(lambda connection: store_event(connection, event))
 
     async def add(self, device: Device, token_hash: bytes) -> None:
-        """Store a new device that was not paired with a code."""
         await self._database.write(lambda connection: add_device(connection, device, token_hash))
 
     async def set_next_token(self, device_id: str, token_hash: bytes) -> None:
-        """Store the token that replaces a device's token once it is used."""
-
         def change(connection: sqlite3.Connection) -> None:
             connection.execute(
                 "UPDATE devices SET next_token_hash = ? WHERE id = ?", (token_hash, device_id)
@@ -218,8 +270,6 @@ class DeviceStore:
         await self._database.write(change)
 
     async def use_next_token(self, device_id: str, token_hash: bytes, event: DeviceEvent) -> None:
-        """Replace a device's token."""
-
         def change(connection: sqlite3.Connection) -> None:
             connection.execute(
                 "UPDATE devices SET token_hash = ?, next_token_hash = NULL WHERE id = ?",
@@ -230,15 +280,22 @@ class DeviceStore:
         await self._database.write(change)
 
     async def change(
-        self, device_id: str, *, name: str | None, scope: Scope | None, at: str
+        self,
+        device_id: str,
+        *,
+        name: str | None,
+        scope: Scope | None,
+        machine_scopes: Mapping[str, Scope] | None = None,
+        at: str,
     ) -> Device | None:
-        """Change the name or the scope of a device; return None if there is none."""
+        limits = None if machine_scopes is None else encode_json(dict(machine_scopes)).decode()
 
         def change(connection: sqlite3.Connection) -> Device | None:
             connection.execute(
-                "UPDATE devices SET name = coalesce(?, name), scope = coalesce(?, scope)"
+                "UPDATE devices SET name = coalesce(?, name), scope = coalesce(?, scope),"
+                " machine_scopes = coalesce(?, machine_scopes)"
                 " WHERE id = ? AND revoked_at IS NULL",
-                (name, scope, device_id),
+                (name, scope, limits, device_id),
             )
             row = connection.execute(
                 f"SELECT {_COLUMNS} FROM devices"  # noqa: S608
@@ -254,8 +311,6 @@ class DeviceStore:
         return await self._database.write(change)
 
     async def note_seen(self, device: Device, event: DeviceEvent | None) -> None:
-        """Store when and where a device was seen."""
-
         def change(connection: sqlite3.Connection) -> None:
             connection.execute(
                 "UPDATE devices SET last_seen_at = ?, last_address = ?, user_agent = ?"
@@ -268,8 +323,6 @@ class DeviceStore:
         await self._database.write(change)
 
     async def end(self, device_id: str, at: str, event: DeviceEvent | None) -> bool:
-        """Revoke a device; return whether it was not revoked before."""
-
         def change(connection: sqlite3.Connection) -> bool:
             ended = connection.execute(
                 "UPDATE devices SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL",
@@ -287,10 +340,16 @@ def add_device(connection: sqlite3.Connection, device: Device, token_hash: bytes
     marks = ", ".join("?" for _ in Device.__struct_fields__)
     connection.execute(
         f"INSERT INTO devices (token_hash, {_COLUMNS}) VALUES (?, {marks})",  # noqa: S608
-        (token_hash, *msgspec.structs.astuple(device)),
+        (token_hash, *msgspec.structs.astuple(device)[:-1], _limits(device.machine_scopes)),
     )
     store_event(connection, event_of("paired", device, device.created_at))
 
 
 def _device(row: tuple[Any, ...]) -> Device:
-    return Device(**dict(zip(Device.__struct_fields__, row, strict=True)))
+    *facts, limits = row
+    known: dict[str, Scope] = {} if limits is None else decode_json(limits)
+    return Device(**dict(zip(Device.__struct_fields__, (*facts, known), strict=True)))
+
+
+def _limits(machine_scopes: Mapping[str, Scope]) -> str | None:
+    return encode_json(dict(machine_scopes)).decode() if machine_scopes else None

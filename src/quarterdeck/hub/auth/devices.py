@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, TypeAlias
 
@@ -30,6 +30,7 @@ from starlette.types import Scope as AsgiScope
 from quarterdeck.errors import DatabaseFailed
 from quarterdeck.http.fair_listener import network_of
 from quarterdeck.http.origins import LOOPBACK, is_loopback
+from quarterdeck.http.p256 import public_key
 from quarterdeck.hub.auth.device import OWNER, UNUSED_SECONDS, Device, Scope
 from quarterdeck.hub.auth.device_keys import DeviceKeyStore
 from quarterdeck.hub.auth.device_store import (
@@ -40,7 +41,6 @@ from quarterdeck.hub.auth.device_store import (
     Sighting,
     event_of,
 )
-from quarterdeck.hub.auth.p256 import public_key
 from quarterdeck.hub.auth.revocations import Revocations
 from quarterdeck.hub.auth.tokens import digest, make_token
 from quarterdeck.hub.auth.trusted_time import TrustedTime
@@ -226,18 +226,29 @@ class Devices:
             logger.info("token renewed", extra={"device": device_id})
 
     async def change(
-        self, device_id: str, *, name: str | None = None, scope: Scope | None = None
+        self,
+        device_id: str,
+        *,
+        name: str | None = None,
+        scope: Scope | None = None,
+        machine_scopes: Mapping[str, Scope] | None = None,
     ) -> Device | None:
-        """Change the name or the scope of a device; a smaller scope closes its connections."""
+        """Change the name or the scopes of a device; smaller scopes close its connections."""
         stored = await self._store.change(
-            device_id, name=name, scope=scope, at=iso_seconds(self._now())
+            device_id,
+            name=name,
+            scope=scope,
+            machine_scopes=machine_scopes,
+            at=iso_seconds(self._now()),
         )
         before = self.get(device_id)
         if stored is None or before is None:
             return None
-        changed = replace(before, name=stored.name, scope=stored.scope)
+        changed = replace(
+            before, name=stored.name, scope=stored.scope, machine_scopes=stored.machine_scopes
+        )
         self._devices[device_id] = changed
-        if not changed.may(before.scope):
+        if not changed.may(before.scope) or changed.machine_scopes != before.machine_scopes:
             self._close_connections(device_id)
         return changed
 

@@ -34,6 +34,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -51,9 +52,17 @@ from quarterdeck.http.asgi import (
     replayed,
 )
 from quarterdeck.http.headers import secured
-from quarterdeck.http.origins import Listening, Site, check_listening, public_origin, sites
-from quarterdeck.http.peers import is_unix_socket
+from quarterdeck.http.origins import (
+    Listening,
+    Site,
+    check_listening,
+    public_origin,
+    sites_of,
+)
+from quarterdeck.http.p256 import to_base64url
+from quarterdeck.http.peers import is_unix_socket, relayed_peer
 from quarterdeck.hub.api.endpoint import Asgi, error_response, send_error
+from quarterdeck.hub.auth.accepted_sites import AcceptedSites
 from quarterdeck.hub.auth.admission import (
     SUBPROTOCOL,
     Accepted,
@@ -69,7 +78,6 @@ from quarterdeck.hub.auth.device import SCOPE_KEY, UNUSED_SECONDS, Device
 from quarterdeck.hub.auth.device_keys import HubKey
 from quarterdeck.hub.auth.devices import DeviceConnection, Devices, sighting_of
 from quarterdeck.hub.auth.local_peers import LocalCallers
-from quarterdeck.hub.auth.p256 import to_base64url
 from quarterdeck.hub.auth.pairing import Pairings
 from quarterdeck.hub.auth.request_signatures import (
     Nonces,
@@ -103,14 +111,14 @@ _WRONG_TOKEN: Final = Rejected(
 STALE_PROOF: Final = Rejected(
     401,
     "quarterdeck/stale-signature",
-    "the signature is too old, was used before, or is for another start of the hub; sign again with"
-    " a nonce of GET /api/nonce",
+    "the signature is too old, was used before, or was made before the hub restarted; sign again"
+    " with a nonce from GET /api/nonce",
 )
 WRONG_PROOF: Final = Rejected(
     401,
     "quarterdeck/wrong-signature",
-    "the signature does not match this request; if a proxy changes addresses or bodies, make it"
-    " leave them as they are",
+    "the signature does not match this request; if a proxy changes URLs or bodies, configure it to"
+    " leave them unchanged",
 )
 UNKNOWN_KEY: Final = Rejected(
     401,
@@ -118,7 +126,7 @@ UNKNOWN_KEY: Final = Rejected(
     "this browser was revoked, has expired or was never paired with this hub; pair it again:"
     " quarterdeck devices pair",
 )
-_FAILED: Final = Rejected(500, "quarterdeck/unavailable", "internal error; see the log of the hub")
+_FAILED: Final = Rejected(500, "quarterdeck/unavailable", "internal error; see the hub's log")
 _REVOKED: Final = Rejected(
     401, "quarterdeck/unauthorized", "this device was revoked or has expired; pair it again"
 )
@@ -167,26 +175,34 @@ class AuthenticationOptions:
     limits: GuardLimits = field(default_factory=GuardLimits)
     unused_seconds: float = UNUSED_SECONDS
     """A device that was not seen for so long expires; 0: never."""
+    keeps_codes: bool = False
+    """Whether pairing codes of the hub before are still valid; see `pairing`."""
 
 
 class HttpGuard:
     """An ASGI application that authenticates requests for another one."""
 
-    def __init__(self, app: Asgi, auth: Authentication) -> None:
+    def __init__(
+        self, app: Asgi, auth: Authentication, own_sites: Mapping[str, Site] | None = None
+    ) -> None:
+        """Without `own_sites`, those of the address that the hub listens at are accepted."""
         self._app = app
         self._devices = auth.devices
         self._nonces = auth.nonces
         self._callers = auth.callers
         self._limits = auth.options.limits
-        self._sites = sites(auth.options.listening)
-        # No browser reaches a Unix socket, so programs need not know the port.
-        self._socket_sites = {"localhost": next(iter(self._sites.values())), **self._sites}
+        self._sites = auth.sites
+        self._own_sites = own_sites
         self._anonymous_count = 0
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)  # "lifespan": from the server, not from outside
             return
+        relayed = relayed_peer(scope)
+        if relayed is not None:  # the connection's own address is that of the relay
+            named = (relayed.address, relayed.port) if relayed.address else None
+            scope = {**scope, "client": named}
         response = _Response(scope, receive, send)
         try:
             await self._serve(scope, response)
@@ -207,7 +223,8 @@ class HttpGuard:
             version=scope.get("http_version", "1.1"),
         )
         is_socket = is_unix_socket(scope)
-        verdict = admit(self._socket_sites if is_socket else self._sites, head)
+        found = self._sites.at_socket if is_socket else self._sites.at_ports
+        verdict = admit(found if self._own_sites is None else self._own_sites, head)
         if isinstance(verdict, Rejected):
             await self._serve_anonymous(scope, head, verdict, response)
             return
@@ -512,6 +529,7 @@ class Authentication:
         """
         check_listening(options.listening)
         self.options = options
+        self.sites = AcceptedSites(options.listening)
         self.devices = Devices(
             store.devices,
             store.device_keys,
@@ -528,22 +546,29 @@ class Authentication:
         """Load the stored devices."""
         await self.devices.load()
         await self.devices.sweep()
-        await self.pairings.end_all()
+        if not self.options.keeps_codes:
+            await self.pairings.end_all()
+        await self.callers.refresh()
 
     async def sweep_devices(self) -> None:
-        """Call `Devices.sweep` periodically, until cancelled."""
+        """Call `Devices.sweep` and `LocalCallers.refresh` periodically, until cancelled."""
         while True:
             await anyio.sleep(SWEEP_SECONDS)
             await self.devices.sweep()
+            await self.callers.refresh()
 
     def set_port(self, port: int) -> None:
         """Set the port that the system chose; call it before `guard`."""
         listening = replace(self.options.listening, port=port)
         self.options = replace(self.options, listening=listening)
+        self.sites = AcceptedSites(listening)
 
     @property
     def public_origin(self) -> str:
-        """The address of the hub for other devices, such as "https://desk.example"."""
+        """The configured address of the hub for other devices, such as "https://desk.example".
+
+        `hub.reach` knows others, such as the one at a relay.
+        """
         return public_origin(self.options.listening)
 
     def is_known(self, head: bytes) -> bool:
@@ -554,3 +579,7 @@ class Authentication:
     def guard(self, app: Asgi) -> HttpGuard:
         """Return `app` behind a guard."""
         return HttpGuard(app, self)
+
+    def relayed_guard(self, app: Asgi, origin: str) -> HttpGuard:
+        """Return `app` behind a guard for clients of a relay, which know the hub by one name."""
+        return HttpGuard(app, self, sites_of(origin))

@@ -4,6 +4,7 @@
     Unix socket, no credential      the owner              the process must not be an agent's
     Unix socket or TCP, credential  of the token or key    the same, if it has scope approve
     TCP of another machine          of the token or key    none: no agent of ours is there
+    through a relay                 of the token or key    see below; never the owner
     this process itself             the owner              none
 
 An agent runs as its owner, on the same machine, so it can reach everything that the owner's
@@ -16,12 +17,19 @@ well: the new device could approve.
     found      verdict
     agent      403; recorded in the history of devices, and pushed
     gone       403: the process has ended, or handed its connection over
-    unknown    allowed and recorded as unverified: /proc cannot be read, or this is not Linux
+    unknown    allowed and recorded as unverified: /proc cannot be read, or macOS does not show it
     other      allowed
 
 Behind a reverse proxy on this machine the caller is the proxy, and who called that is not known. If
 the proxy names an address of this machine, a signed request of a browser is unverified, and a token
 is refused: a program on this machine can use the socket.
+
+Through a relay the caller is another machine, unless the relay says that it has an address of this
+machine: then it is treated as behind a proxy. A token with scope approve is also refused if the
+relay sees its caller at the address at which it sees the hub: an agent that dials the relay looks
+like that, and a program on this machine has better ways. Browsers of the same household sign their
+requests. What the relay says can only take something away; if it lies, its client is a caller from
+another machine.
 
 The check is made once for a connection, at its first request that needs it.
 """
@@ -60,7 +68,7 @@ RECORD_SECONDS: Final = 60.0
 _AGENT: Final = Rejected(
     403,
     "quarterdeck/forbidden",
-    "this was sent by a process of an agent, which cannot answer requests or manage the hub;"
+    "this call came from an agent's process, and agents cannot answer requests or manage the hub;"
     " use the page, or a terminal that no agent started",
 )
 _GONE: Final = Rejected(
@@ -80,6 +88,12 @@ _BEHIND_PROXY: Final = Rejected(
     "a token is not accepted from this machine through a proxy, since the caller cannot be"
     " verified; use the hub's socket or its own port",
 )
+_NEAR_RELAYED: Final = Rejected(
+    403,
+    "quarterdeck/forbidden",
+    "a token is not accepted through the relay from the hub's own network, since the caller may be"
+    " on the hub's own machine; use the hub's socket or its own address",
+)
 _UNCHECKED: Final = PeerOrigin("other")
 
 Boottime = Callable[[], float]
@@ -95,6 +109,11 @@ class LocalCallers:
         self._recorded_at = float("-inf")
         self._unrecorded = 0
         self._unverified: set[str] = set()
+        self._at_runner = ""
+
+    async def refresh(self) -> None:
+        """Note what the processes of this machine have open: new callers are found sooner."""
+        await to_thread.run_sync(self._origins.refresh)
 
     def owner(self, scope: AsgiScope) -> Device | Rejected | None:
         """Return the owner for a request without a credential; None if it must have one."""
@@ -120,6 +139,13 @@ class LocalCallers:
         connection = accepted_connection(scope)
         if connection is OWN_PROCESS:
             return None
+        relayed = None if connection is None else connection.relayed
+        if relayed is not None:
+            is_own = _is_own(relayed.address)
+            if (is_own or relayed.is_near) and device is not None and not is_signed:
+                return _NEAR_RELAYED
+            found = PeerOrigin("unknown") if is_own else _UNCHECKED
+            return await self._judge(found, scope, device or self._devices.get(OWNER))
         if connection is None:
             found = await self._find_by_scope(scope)
         else:
@@ -192,6 +218,23 @@ class LocalCallers:
         self._unrecorded = 0
         detail = f"{facts['call']} by process {found.pid} ({facts['program']}){more}"
         await self._record("refused-agent", device, detail)
+
+    async def record_at_runner(self, detail: str) -> None:
+        """Record what the runner has refused to a process of an agent, once.
+
+        A runner reports the last one to every hub that connects, also to one that was restarted.
+        """
+        owner = self._devices.get(OWNER)
+        if detail == self._at_runner or owner is None:
+            return
+        self._at_runner = detail
+        try:
+            history = await self._devices.events()
+        except DatabaseFailed:
+            history = []
+        known = (each.detail for each in history if each.what == "refused-agent")
+        if detail not in known:
+            await self._record("refused-agent", owner, detail)
 
     async def _record_unverified(self, device: Device | None) -> None:
         """Record once for each device: where nothing can be verified, this is every call."""

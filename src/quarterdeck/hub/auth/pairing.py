@@ -6,7 +6,7 @@
               or, if it is a browser, has registered its key
 
 Codes end with the hub: a program that takes the port of a stopped hub may be sent one, and could
-use it when the hub is back.
+use it when the hub is back. A hub that replaces itself and keeps its sockets keeps them.
 
 Only hashes of the codes are stored. Wrong, used, cancelled and expired codes get the same error, so
 a response does not reveal whether a code was ever valid.
@@ -269,13 +269,32 @@ _HALVES: Final = {
 }
 
 
-def pairing_link(origin: str, long_code: str) -> str:
+def pairing_link(origin: str, long_code: str, pin: str | None = None) -> str:
     """Return the link that pairs a browser.
 
     The code is in the fragment, which browsers do not send: it is in no request, log or Referer.
-    The page sends it in a body and removes it from the address.
+    The page sends it in a body and removes it from the address. The `pin` of the hub's own
+    certificate is for programs, which accept no other certificate then.
     """
-    return f"{origin}/#pair={long_code}"
+    return f"{origin}/#pair={long_code}" + ("" if pin is None else f"&pin={pin}")
+
+
+@dataclass(frozen=True)
+class PairingLink:
+    """A pairing link, taken apart."""
+
+    origin: str
+    code: str
+    pin: str | None
+
+
+def read_pairing_link(link: str) -> PairingLink | None:
+    """Take a pairing link apart; return None if it is none."""
+    origin, _, fragment = link.strip().partition("#")
+    values = dict(each.partition("=")[::2] for each in fragment.split("&"))
+    if not origin.startswith(("http://", "https://")) or not values.get("pair"):
+        return None
+    return PairingLink(origin.rstrip("/"), values["pair"], values.get("pin") or None)
 
 
 def qr_text(link: str) -> str:

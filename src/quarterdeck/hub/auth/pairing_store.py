@@ -7,7 +7,7 @@ transaction, so a code that fifty concurrent requests send creates one device.
 from __future__ import annotations
 
 import sqlite3
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -62,15 +62,41 @@ def _create(connection: sqlite3.Connection) -> None:
 PAIRING_TABLES: Final = Tables("pairings", (_create,))
 
 
-class PairingStore:
-    """All pairings. Every method raises `DatabaseFailed` if SQLite fails."""
+class PairingStore(Protocol):
+    """All pairings. Every method raises `DatabaseFailed` if the database fails."""
+
+    async def add(self, pairing: Pairing, secrets: PairingSecrets, now: float) -> None:
+        """Store a new pairing, and remove those that expired long ago."""
+
+    async def usable(self, now: float) -> list[Pairing]:
+        """Return the pairings that can still be used, oldest first."""
+
+    async def cancel(self, pairing_id: str, now: float) -> bool:
+        """Remove a pairing; return whether it could still be used."""
+
+    async def cancel_all(self, now: float) -> None:
+        """Remove every pairing that could still be used."""
+
+    async def use(
+        self,
+        code_hash: bytes,
+        now: float,
+        *,
+        device_id: str,
+        name: str,
+        sighting: Sighting,
+        credential: NewCredential,
+    ) -> Device | None:
+        """Use a code and store the new device; return None if the code is not valid."""
+
+
+class SqlitePairingStore:
+    """`PairingStore` in hub.db."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def add(self, pairing: Pairing, secrets: PairingSecrets, now: float) -> None:
-        """Store a new pairing, and remove those that expired long ago."""
-
         def change(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM pairings WHERE expires < ?", (now - KEPT_SECONDS,))
             connection.execute(
@@ -90,8 +116,6 @@ class PairingStore:
         await self._database.write(change)
 
     async def usable(self, now: float) -> list[Pairing]:
-        """Return the pairings that can still be used, oldest first."""
-
         def query(connection: sqlite3.Connection) -> list[Pairing]:
             rows = connection.execute(
                 "SELECT id, name, scope, created_at, expires FROM pairings"
@@ -106,8 +130,6 @@ class PairingStore:
         return await self._database.read(query)
 
     async def cancel(self, pairing_id: str, now: float) -> bool:
-        """Remove a pairing; return whether it could still be used."""
-
         def change(connection: sqlite3.Connection) -> bool:
             closed = connection.execute(
                 "DELETE FROM pairings WHERE id = ? AND used_at IS NULL AND expires > ?",
@@ -118,8 +140,6 @@ class PairingStore:
         return await self._database.write(change)
 
     async def cancel_all(self, now: float) -> None:
-        """Remove every pairing that could still be used."""
-
         def change(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM pairings WHERE used_at IS NULL AND expires > ?", (now,))
 
@@ -135,8 +155,6 @@ class PairingStore:
         sighting: Sighting,
         credential: NewCredential,
     ) -> Device | None:
-        """Use a code and store the new device; return None if the code is not valid."""
-
         def change(connection: sqlite3.Connection) -> Device | None:
             row = connection.execute(
                 "SELECT id, name, scope, device_seconds FROM pairings"

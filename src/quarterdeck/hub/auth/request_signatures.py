@@ -44,7 +44,7 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from quarterdeck.hub.auth.p256 import from_base64url, is_signed
+from quarterdeck.http.p256 import from_base64url, is_signed
 
 PROOF_SCHEME: Final = "QuarterdeckKey"
 PROOF_SUBPROTOCOL: Final = "quarterdeck.proof."

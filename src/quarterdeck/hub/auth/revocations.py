@@ -47,12 +47,13 @@ class Revocations:
             return None
         if self._is_reserved:
             return (
-                "the device is revoked; the disk is full or read-only, so this is not in hub.db"
-                " yet, only in hub.reserve: make room, storing is tried again by itself"
+                "the device is revoked, but the disk is full or read-only, so this is stored in"
+                " hub.reserve for now; free up disk space, and the hub retries by itself"
             )
         return (
-            "the device is revoked until the hub stops; neither hub.db nor hub.reserve can be"
-            " written: make room before the hub is stopped, storing is tried again by itself"
+            "the device is revoked, but only until the hub stops, since neither hub.db nor"
+            " hub.reserve can be written; free up disk space before you stop the hub, which retries"
+            " by itself"
         )
 
     async def load(self) -> None:

@@ -10,7 +10,7 @@ not settled either: it cannot know whether the clock was right when it started.
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import Any, Final
 
 from quarterdeck.protocol.timestamps import Now
 
@@ -22,9 +22,9 @@ JUMP_SECONDS: Final = 300.0
 
 def boot_time() -> float:
     """Return the seconds since the machine was started, including those in which it slept."""
-    if hasattr(time, "CLOCK_BOOTTIME"):
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-    return time.monotonic()  # stops during sleep on some systems: a jump, accepted later
+    # CLOCK_MONOTONIC of macOS does not stop during sleep, unlike `time.monotonic`.
+    clock: Any = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 class TrustedTime:

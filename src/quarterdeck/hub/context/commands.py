@@ -14,16 +14,26 @@ from typing import Any, Final
 from quarterdeck.errors import AcpError
 from quarterdeck.hub.auth.device import Device, Scope
 from quarterdeck.hub.context.frames import StartSession
+from quarterdeck.hub.fleet.identifiers import machine_of
 from quarterdeck.hub.streams.sources import StreamSources
 from quarterdeck.protocol import ERROR_CODES, HostPermissionSnapshot, has_ended
 from quarterdeck.protocol.results import resolution_meta
-from quarterdeck.runner import PromptEntry, SessionOverview, check_absolute, check_started
+from quarterdeck.runner import (
+    META_SCOPE,
+    PromptEntry,
+    SessionOverview,
+    check_absolute,
+    check_started,
+    permitted_blocks,
+)
 from quarterdeck.views.context import (
     ACPCommand,
     AnswerQuestionCommand,
     ApproveToolCallCommand,
     CancelCommand,
     DenyToolCallCommand,
+    ResumeCommand,
+    SendMessageCommand,
     TerminateCommand,
 )
 from quarterdeck.views.context.requests import PendingForm, questions_of, response_to
@@ -75,6 +85,7 @@ class Commander:
             QuarterdeckError: if it cannot be carried out, with a code that says why.
         """
         needed = COMMAND_SCOPES[command.command]
+        device = device.on(machine_of(session_id).machine_id)
         check_scope(device, needed, command.command)
         session = self._session(session_id)
         match command:
@@ -87,6 +98,7 @@ class Commander:
             case TerminateCommand():
                 await self._terminate(session, device)
             case _:
+                permitted_blocks(_prompt_of(command), may_send_meta=device.may(META_SCOPE))
                 entry = await self._runner.execute_context_command(
                     session_id, command, by=device.actor
                 )
@@ -177,6 +189,14 @@ class Commander:
             return pending.request
         message = f"request {request_id} is not pending; it was answered or withdrawn"
         raise AcpError(ERROR_CODES["already_answered"], message)
+
+
+def _prompt_of(command: ACPCommand) -> str | None:
+    match command:
+        case SendMessageCommand(message=text) | ResumeCommand(prompt=text):
+            return text
+        case _:
+            return None
 
 
 def check_scope(device: Device, needed: Scope, what: str) -> None:

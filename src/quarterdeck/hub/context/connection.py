@@ -43,15 +43,17 @@ from quarterdeck.hub.context.frames import (
     write_message,
 )
 from quarterdeck.hub.context.subscription import ContextSubscription
+from quarterdeck.hub.fleet.identifiers import machine_of
 from quarterdeck.hub.streams.cursors import LogCursor
+from quarterdeck.hub.streams.service import StreamService
 from quarterdeck.hub.streams.sources import StreamSources
-from quarterdeck.hub.streams.streams import Streams
 from quarterdeck.protocol import has_agent
 from quarterdeck.runner import (
     AgentRemoved,
     AgentUpdated,
     Diagnostic,
     HealthChanged,
+    MachineUpdated,
     News,
     PromptEntry,
     QueueChanged,
@@ -172,7 +174,7 @@ async def _close(send: Send, code: int, reason: str) -> None:
 MOST_COMMANDS: Final = 64  # of one connection that are not done yet
 
 
-def context_app(streams: Streams) -> Asgi:
+def context_app(streams: StreamService) -> Asgi:
     """Return the WebSocket's application; every client authenticates first."""
     greeter = Greeter(streams.sources)
 
@@ -198,7 +200,7 @@ class ContextConnection:
     """One client, authenticated."""
 
     def __init__(
-        self, streams: Streams, socket: WebSocketConnection, device: Device, greeter: Greeter
+        self, streams: StreamService, socket: WebSocketConnection, device: Device, greeter: Greeter
     ) -> None:
         self._streams = streams
         self._runner = streams.runner
@@ -259,7 +261,8 @@ class ContextConnection:
             case Command():
                 self._start(partial(self._execute, message))
             case StartSession():
-                check_scope(self._device, "prompt", "start_session")
+                device = self._device.on(machine_of(message.agent).machine_id)
+                check_scope(device, "prompt", "start_session")
                 self._start(partial(self._begin, message))
             case TerminateSession(session_id=session_id):
                 command = Command(session_id=session_id, command=TerminateCommand())
@@ -276,10 +279,10 @@ class ContextConnection:
         else:
             await self._greet()
 
-    def _is_valid(self, message: ContextSubscribe) -> bool:
+    def _is_valid(self, session_id: str, message: ContextSubscribe) -> bool:
         """Return whether the number of a client still means the event it meant."""
         cursor = LogCursor(message.epoch or None, message.from_seq)
-        return cursor.is_valid(self._streams.logs.log_epoch)
+        return cursor.is_valid(self._streams.logs.log_epoch(session_id))
 
     async def _subscribe(self, session_id: str, message: ContextSubscribe) -> None:
         subscription = self._subscriptions.get(session_id)
@@ -290,7 +293,7 @@ class ContextConnection:
         ):
             return  # the client is getting it already
         try:
-            is_valid = self._is_valid(message)
+            is_valid = self._is_valid(session_id, message)
             from_seq = message.from_seq if is_valid else 0
             subscription = await self._open(session_id, from_seq=from_seq, is_replay=True)
             subscription.wants_epoch = message.epoch is not None
@@ -369,6 +372,8 @@ class ContextConnection:
                 self._changed.set()
             case AgentUpdated() | AgentRemoved() | QueueChanged():
                 pass  # none of these is in the list of sessions
+            case MachineUpdated():
+                self._changed.set()
             case Diagnostic() | HealthChanged():
                 pass
             case _:
@@ -433,19 +438,19 @@ class ContextConnection:
         is_replay: bool = False,
         is_quiet: bool = False,
     ) -> ContextSubscription:
+        found = await self._runner.context_sessions([session_id])
+        if not found:
+            raise AcpError("acpjs/session-closed", f"there is no session {session_id}")
+        # Nothing waits from here on: the log is followed from where it is opened.
         log = await self._streams.logs.open(session_id)
         subscription = self._subscriptions.get(session_id)
         if subscription is not None and not is_replay:
             self._streams.logs.release(log)
             return subscription  # the client has subscribed to it meanwhile
-        session = self._runner.context_session(session_id)
-        if session is None:
-            self._streams.logs.release(log)
-            raise AcpError("acpjs/session-closed", f"there is no session {session_id}")
         self._leave(session_id)
         only_approvals = bool(self._subscribed) and not is_replay
         subscription = ContextSubscription(
-            log, session.facts, from_seq=from_seq, only_approvals=only_approvals
+            log, found[0].facts, from_seq=from_seq, only_approvals=only_approvals
         )
         if is_replay:
             subscription.replay()

@@ -16,13 +16,14 @@ from quarterdeck.errors import EventInvalid, QuarterdeckError
 from quarterdeck.hub.context.frames import KnownSession, session_entry
 from quarterdeck.protocol import Event, decode_event
 from quarterdeck.protocol.timestamps import iso_seconds
-from quarterdeck.runner import RunnerApi, SessionOverview
+from quarterdeck.runner import ContextSession, RunnerApi, SessionOverview, SessionTitle
 
 MOST_CLOSED: Final = 200  # sessions of the list that were closed before the hub started
 MOST_READ: Final = 200  # sessions of which the last message is read, the newest ones
 TAIL: Final = 64  # events at the end of a log
 LONGEST: Final = 200  # characters of a last message
 _MESSAGES: Final = ("agent-message-chunk", "user-message-chunk")
+_UNTITLED: Final = SessionTitle()
 _UNKNOWN: Final = iso_seconds(0)  # its clients read a time there, whatever is known
 
 
@@ -32,6 +33,7 @@ class SessionListing:
     def __init__(self, runner: RunnerApi) -> None:
         self._runner = runner
         self._closed: list[SessionOverview] = []
+        self._known_sessions: dict[str, ContextSession] = {}
         self._last: dict[str, tuple[int, str | None]] = {}
         """The last message of a session, and the number of the event it is as of."""
 
@@ -43,6 +45,8 @@ class SessionListing:
         closed = [each for each in newest if each.session_id not in live]
         self._closed = closed[-MOST_CLOSED:]
         shown = live | {each.session_id for each in self._closed}
+        known = await self._runner.context_sessions(list(shown))
+        self._known_sessions = {each.facts.session_id: each for each in known}
         self._last = {key: value for key, value in self._last.items() if key in shown}
         for each in [each for each in newest if each.session_id in shown][-MOST_READ:]:
             if self._last.get(each.session_id, (-1, None))[0] != each.last_seq:
@@ -79,8 +83,8 @@ class SessionListing:
         ]
 
     def _known(self, session_id: str, updated_at: Any, title: Any = None) -> KnownSession:
-        learned = self._runner.session_title(session_id)
-        found = self._runner.context_session(session_id)
+        found = self._known_sessions.get(session_id)
+        learned = _UNTITLED if found is None else found.title
         last_at = learned.last_at or _text(updated_at) or _UNKNOWN
         return KnownSession(
             title=_text(title) or learned.title,

@@ -16,6 +16,7 @@ from quarterdeck.agent.checks import Json, invalid
 from quarterdeck.errors import AcpError, RpcError
 from quarterdeck.host.log.stream import FIRST_LIMIT, next_limit
 from quarterdeck.hub.editors.editor import Editor
+from quarterdeck.hub.fleet.identifiers import agent_name_of
 from quarterdeck.protocol import (
     ERROR_CODES,
     AgentSnapshotWire,
@@ -137,8 +138,10 @@ class EditorAccess:
             RpcError: if it is another agent's.
         """
         view = self._runner.find_session(session_id)
-        if view is not None and view.agent != self._agent:
-            message = f"session {session_id} is one of {view.agent}, and this is {self._agent}"
+        if view is not None and agent_name_of(view) != self._agent:
+            message = (
+                f"session {session_id} is one of {agent_name_of(view)}, and this is {self._agent}"
+            )
             message += "; open it with its own agent"
             raise RpcError(INVALID_REQUEST, message, {"code": "quarterdeck/invalid"})
         return view
@@ -211,7 +214,7 @@ def listed(
     wanted = [
         each
         for each in reversed(sessions)
-        if each.agent == agent and each.status != "deleted" and cwd in (None, each.cwd)
+        if agent_name_of(each) == agent and each.status != "deleted" and cwd in (None, each.cwd)
     ]
     begin = 0
     if cursor is not None:
@@ -231,4 +234,5 @@ def _info(session: SessionOverview) -> dict[str, Any]:
     if session.additional_directories:
         info["additionalDirectories"] = list(session.additional_directories)
     given = {"title": session.title, "updatedAt": session.updated_at}
-    return info | {name: value for name, value in given.items() if isinstance(value, str)}
+    info |= {name: value for name, value in given.items() if isinstance(value, str)}
+    return {**info, "archived": True} if session.archived else info

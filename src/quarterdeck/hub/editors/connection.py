@@ -17,12 +17,12 @@ from quarterdeck.acp import PROTOCOL_VERSION
 from quarterdeck.agent import checks
 from quarterdeck.agent.checks import Json
 from quarterdeck.agent.client import ClientFacts
+from quarterdeck.agent.words_v2 import choose_version, client_info
 from quarterdeck.hub.editors.attached import MOST_SESSIONS
 from quarterdeck.hub.editors.editor import Editor, as_rpc_errors
 from quarterdeck.hub.editors.methods import EditorMethods
 from quarterdeck.hub.editors.methods_v1 import MethodsV1
 from quarterdeck.hub.editors.methods_v2 import MethodsV2
-from quarterdeck.hub.editors.words_v2 import choose_version, client_info
 from quarterdeck.wire import INVALID_REQUEST, method_not_found, rpc_error
 
 

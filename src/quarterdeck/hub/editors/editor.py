@@ -27,6 +27,7 @@ from quarterdeck.hub.api.endpoint import http_status
 from quarterdeck.hub.auth.device import Device, Scope
 from quarterdeck.hub.hub import Hub
 from quarterdeck.protocol import ERROR_CODES
+from quarterdeck.runner import META_SCOPE, permitted_blocks
 from quarterdeck.wire import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -89,6 +90,17 @@ class Editor:
         if not self.device.may(scope):
             message = f"this device has the scope {self.device.scope}; {what} needs {scope}"
             raise RequestRejected("forbidden", message)
+
+    def permitted(self, blocks: list[Any]) -> tuple[list[Any], bool]:
+        """Return the blocks of a prompt that the device may send, and whether some was left out.
+
+        Raises:
+            RpcError: if it may not send the prompt.
+        """
+        try:
+            return permitted_blocks(blocks, may_send_meta=self.device.may(META_SCOPE))
+        except RequestRejected as error:
+            raise rpc_error_of(error) from error
 
     def start_soon(self, what: str, work: Callable[[], Awaitable[Any]]) -> None:
         """Do something for as long as it is connected; a failure is logged."""

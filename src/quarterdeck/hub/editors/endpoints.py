@@ -39,6 +39,7 @@ from quarterdeck.hub.api.endpoint import (
 from quarterdeck.hub.auth.device import Device
 from quarterdeck.hub.editors.connection import EditorConnection
 from quarterdeck.hub.editors.editor import Editor
+from quarterdeck.hub.fleet.identifiers import machine_of
 from quarterdeck.hub.hub import Hub
 from quarterdeck.wire import (
     ByteTransport,
@@ -232,7 +233,8 @@ class _Remote:
 
     async def websocket(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         try:
-            server = EditorServer(self._hub, self._agent(scope), device_of(scope))
+            device, agent = await self._caller(scope)
+            server = EditorServer(self._hub, agent, device)
         except RequestRejected as error:
             await send_error(error_response_to(error), scope, receive, send)
             return
@@ -241,7 +243,7 @@ class _Remote:
     async def streamable(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Answer a request of Streamable HTTP."""
         try:
-            agent, device = self._agent(scope), device_of(scope)
+            device, agent = await self._caller(scope)
         except RequestRejected as error:
             await error_response_to(error)(scope, receive, send)
             return
@@ -268,7 +270,7 @@ class _Remote:
         await app(scope, receive, send)
 
     async def _app(self, scope: AsgiScope) -> Asgi:
-        device, agent = device_of(scope), self._agent(scope)
+        device, agent = await self._caller(scope)
         key = (device.id, device.scope, agent)
         if key not in self._apps:
             server = EditorServer(self._hub, agent, device)
@@ -281,7 +283,22 @@ class _Remote:
         await is_running.wait()
         return app
 
-    def _agent(self, scope: AsgiScope) -> str:
+    async def _caller(self, scope: AsgiScope) -> tuple[Device, str]:
+        """Return the device, with its scope on the machine of the agent, and the agent.
+
+        Raises:
+            RequestRejected: if there is no such agent, or the device may not prompt it.
+        """
+        agent = await self._agent(scope)
+        device = device_of(scope).on(machine_of(agent).machine_id)
+        if not device.may("prompt"):
+            message = (
+                f"on that machine, this device has the scope {device.scope}; an editor needs prompt"
+            )
+            raise RequestRejected("forbidden", message)
+        return device, agent
+
+    async def _agent(self, scope: AsgiScope) -> str:
         """Return the name of the requested agent.
 
         Raises:
@@ -292,7 +309,7 @@ class _Remote:
         if len(named) > 1:
             raise invalid("'agent' is in the URL twice; send it once")
         if named:
-            if not self._hub.runner.knows_agent(named[0]):
+            if not await self._hub.runner.knows_agent(named[0]):
                 raise not_found(
                     f"agent named {named[0]!r}", "run quarterdeck agents to list all names"
                 )

@@ -21,7 +21,7 @@ from quarterdeck.errors import ConnectionClosed
 from quarterdeck.hub.editors.editor import Editor
 from quarterdeck.hub.editors.requests import EditorRequests, Words
 from quarterdeck.protocol import Event
-from quarterdeck.views.acp_replay import START, ReplayCursor, Update, numbered
+from quarterdeck.views.acp_replay import START, ReplayCursor, Update, numbered, with_number
 
 SESSION_UPDATE: Final = "session/update"
 SUBAGENT_UPDATE: Final = "subagent_update"
@@ -44,6 +44,8 @@ class LogFollower(ABC):
         self._scope = anyio.CancelScope()
         self._since = START
         self._position = 0
+        self._number: dict[str, int] = {"seq": 0}
+        """Of the last update that was sent."""
         self._history_until = 0
         self._is_replaying = False
         self._has_ended = False
@@ -110,8 +112,23 @@ class LogFollower(ABC):
     ) -> None:
         for update, meta in numbered(updates, seq, since):
             await self._connection.room()
-            params = {"sessionId": self.session_id, "update": update, "_meta": meta}
-            self._connection.post(SESSION_UPDATE, params)
+            self._post(update, meta)
+
+    def _post(self, update: Update, meta: dict[str, Any]) -> None:
+        params = {"sessionId": self.session_id, "update": update, "_meta": meta}
+        self._connection.post(SESSION_UPDATE, params)
+        self._number = meta["quarterdeck"]
+
+    async def _send_between(self, updates: Sequence[Update], seq: int) -> None:
+        """Send updates that are no event: they have the number of the last one that was sent.
+
+        Meanwhile the follower may be beyond `seq`, or between two parts of an event. An editor that
+        is cut off here resumes exactly after what it has.
+        """
+        for update in updates:
+            await self._connection.room()
+            number = self._number if self._number["seq"] > seq else {"seq": seq}
+            self._post(with_number(update, number), {"quarterdeck": number})
 
     def _note_child(self, payload: Any, seq: int) -> None:
         """Follow the sub-agent that an update announces, if the editor can show it."""

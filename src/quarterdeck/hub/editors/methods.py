@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from quarterdeck.agent import checks
 from quarterdeck.agent.checks import Json
@@ -12,10 +12,13 @@ from quarterdeck.errors import RpcError
 from quarterdeck.hub.editors.access import listed
 from quarterdeck.hub.editors.attached import AttachedSessions
 from quarterdeck.hub.editors.editor import RESOURCE_NOT_FOUND, Editor
-from quarterdeck.hub.editors.words_v2 import read_cursor
+from quarterdeck.hub.editors.optional_methods import OptionalMethods
+from quarterdeck.hub.editors.replay_cursors import read_cursor
 from quarterdeck.protocol import AgentSnapshotWire, to_json
 from quarterdeck.runner import RunnerApi
 from quarterdeck.views.acp_replay import START, ReplayCursor
+
+ARCHIVE_FILTERS: Final = ("exclude", "include", "only")
 
 Handler: TypeAlias = Callable[[Json], Awaitable[Any]]
 
@@ -27,6 +30,7 @@ class EditorMethods(ABC):
         self._agent = agent
         self._attached = sessions
         self._access = sessions.access
+        self._optional = OptionalMethods(sessions.editor, sessions.access)
         self._is_over = False
 
     @property
@@ -71,8 +75,16 @@ class EditorMethods(ABC):
     async def _list(self, params: Json) -> Any:
         cwd = checks.optional_string(params, "cwd")
         cursor = checks.optional_string(params, "cursor")
+        archived = checks.optional_string(params, "archived") or "exclude"
+        if archived not in ARCHIVE_FILTERS:
+            raise checks.invalid(f"archived must be one of {', '.join(ARCHIVE_FILTERS)}")
         sessions = await self._runner.list_sessions()
-        own = [each for each in sessions if not isinstance(each.parent_session_id, str)]
+        own = [
+            each
+            for each in sessions
+            if not isinstance(each.parent_session_id, str)
+            if archived == "include" or each.archived == (archived == "only")
+        ]
         return listed(own, agent=self._agent, cwd=cwd, cursor=cursor)
 
     async def _delete(self, params: Json) -> Any:
@@ -111,7 +123,7 @@ class EditorMethods(ABC):
         cursor = read_cursor(given)
         if cursor is None or cursor == START:
             return cursor
-        epoch, named = self._runner.log_epoch(), given.get("epoch")
+        epoch, named = self._runner.log_epoch(session_id), given.get("epoch")
         if named != epoch.id and not (named is None and epoch.is_first):
             raise checks.invalid(
                 "replayFrom is of another log: this one was restored since; replay from the start"
@@ -121,9 +133,9 @@ class EditorMethods(ABC):
             raise checks.invalid(f"replayFrom.seq is {cursor.seq}, but the log ends at {head}")
         return cursor
 
-    def _numbers(self, seq: int) -> dict[str, Any]:
+    def _numbers(self, session_id: str, seq: int) -> dict[str, Any]:
         """Return `_meta` of an answer: the newest event, and the epoch that numbers hold in."""
-        return {"quarterdeck": {"seq": seq, "epoch": self._runner.log_epoch().id}}
+        return {"quarterdeck": {"seq": seq, "epoch": self._runner.log_epoch(session_id).id}}
 
 
 def declared(agent: AgentSnapshotWire) -> dict[str, Any]:

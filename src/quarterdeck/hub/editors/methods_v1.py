@@ -20,12 +20,12 @@ from quarterdeck.hub.editors.access import EditorAccess, open_params, prompt_blo
 from quarterdeck.hub.editors.attached import AttachedSessions, read_children
 from quarterdeck.hub.editors.editor import RESOURCE_NOT_FOUND, Editor
 from quarterdeck.hub.editors.methods import EditorMethods, Handler, declared
+from quarterdeck.hub.editors.replay_cursors import NUMBERS
 from quarterdeck.hub.editors.subscription import EditorSubscription, EditorTurn
-from quarterdeck.hub.editors.words_v2 import NUMBERS
 from quarterdeck.protocol import AgentSnapshotWire, SessionState, to_json
-from quarterdeck.runner import META_SCOPE, permitted_blocks
+from quarterdeck.protocol.config_options import MODEL, option_of_category
 from quarterdeck.views.acp import SWITCH_ON, is_switch, session_settings, without_switches
-from quarterdeck.wire import INVALID_REQUEST, Response, rpc_error
+from quarterdeck.wire import INVALID_REQUEST, Response, method_not_found, rpc_error
 
 
 class MethodsV1(EditorMethods):
@@ -51,7 +51,9 @@ class MethodsV1(EditorMethods):
             "session/delete": self._delete,
             "session/prompt": self._prompt,
             "session/set_mode": self._set_mode,
+            "session/set_model": self._set_model,
             "session/set_config_option": self._set_config_option,
+            **self._optional.handlers,
         }
 
     @override
@@ -74,17 +76,18 @@ class MethodsV1(EditorMethods):
                 "title": f"{self._agent} (Quarterdeck)",
                 "version": __version__,
             },
-            "agentCapabilities": self._capabilities(agent),
+            "agentCapabilities": await self._capabilities(agent),
             "authMethods": [
                 each for each in methods if in_terminal or each.get("type") != "terminal"
             ],
         }
 
-    def _capabilities(self, agent: AgentSnapshotWire) -> dict[str, Any]:
+    async def _capabilities(self, agent: AgentSnapshotWire) -> dict[str, Any]:
         """Return what the agent takes, and what the hub does for any agent."""
         given = declared(agent)
         theirs = given.get("sessionCapabilities") or {}
         sessions: dict[str, Any] = {"list": {}, "resume": {}, "close": {}}
+        sessions |= self._optional.of_sessions()
         if self._editor.device.may("admin"):
             sessions["delete"] = {}
         if self._can_fork(agent):
@@ -96,6 +99,7 @@ class MethodsV1(EditorMethods):
             "promptCapabilities": given.get("promptCapabilities") or {},
             "mcpCapabilities": given.get("mcpCapabilities") or {},
             "sessionCapabilities": sessions,
+            **(await self._optional.of_agent(agent.agent_id)),
             "_meta": NUMBERS,
         }
 
@@ -105,7 +109,7 @@ class MethodsV1(EditorMethods):
         settings = session_settings(state)
         if not self._editor.facts.can_show_switches:
             settings = without_switches(settings)
-        return {**settings, "_meta": self._numbers(seq)}
+        return {**settings, "_meta": self._numbers(state.session_id, seq)}
 
     async def _new(self, params: Json) -> Any:
         opening = open_params(params, needs_servers=True)
@@ -175,8 +179,7 @@ class MethodsV1(EditorMethods):
 
     def _prompt(self, params: Json) -> Awaitable[Any]:
         attached = self._sessions.find(params)
-        may_send_meta = self._editor.device.may(META_SCOPE)
-        blocks, is_less = permitted_blocks(prompt_blocks(params), may_send_meta=may_send_meta)
+        blocks, is_less = self._editor.permitted(prompt_blocks(params))
         if attached.turn is not None:
             raise rpc_error(INVALID_REQUEST, "prompt already running")
         if is_less:
@@ -241,6 +244,20 @@ class MethodsV1(EditorMethods):
         self._editor.need("approve", "choosing a mode")
         await runner.ensure_active(session_id)
         await runner.set_mode(session_id, mode_id, by=actor)
+        return {}
+
+    async def _set_model(self, params: Json) -> Any:
+        """Choose a model by the method that options have replaced; older editors use it."""
+        session_id = self._sessions.find(params).session_id
+        model_id = checks.required_string(params, "modelId")
+        self._editor.need("approve", "choosing a model")
+        await self._runner.ensure_active(session_id)
+        state, _ = await self._sessions.state(session_id)
+        option = option_of_category(to_json(state)["configOptions"], MODEL)
+        if option is None:
+            raise method_not_found("session/set_model")
+        actor, value = self._editor.as_device.actor, {"value": model_id}
+        await self._runner.set_option(session_id, str(option["id"]), value, by=actor)
         return {}
 
     async def _set_config_option(self, params: Json) -> Any:

@@ -17,18 +17,17 @@ from msgspec import UNSET
 from typing_extensions import override
 
 from quarterdeck._version import __version__
-from quarterdeck.agent import checks
+from quarterdeck.agent import checks, words_v2
 from quarterdeck.agent.checks import Json
 from quarterdeck.errors import RequestRejected
-from quarterdeck.hub.editors import words_v2
 from quarterdeck.hub.editors.access import EditorAccess, open_params, prompt_blocks
 from quarterdeck.hub.editors.attached import AttachedSessions, read_children
 from quarterdeck.hub.editors.editor import Editor
 from quarterdeck.hub.editors.methods import EditorMethods, Handler, declared
+from quarterdeck.hub.editors.replay_cursors import NUMBERS, read_cursor
 from quarterdeck.hub.editors.subscription_v2 import EditorPrompt, EditorSubscriptionV2
-from quarterdeck.protocol import SessionState
+from quarterdeck.protocol import AgentSnapshotWire, SessionState
 from quarterdeck.protocol.acp2_options import options_to_acp2
-from quarterdeck.runner import META_SCOPE, permitted_blocks
 from quarterdeck.views.acp_replay import START, ReplayCursor
 from quarterdeck.views.acp_v2 import session_settings_v2
 from quarterdeck.wire import Response
@@ -56,6 +55,8 @@ class MethodsV2(EditorMethods):
             "session/delete": self._delete,
             "session/prompt": self._prompt,
             "session/set_config_option": self._set_config_option,
+            **self._optional.handlers,
+            **self._optional.cancels,
         }
 
     @override
@@ -70,16 +71,23 @@ class MethodsV2(EditorMethods):
                 "title": f"{self._agent} (Quarterdeck)",
                 "version": __version__,
             },
-            "capabilities": words_v2.capabilities(
-                declared(agent), may_delete=self._editor.device.may("admin")
-            ),
+            "capabilities": await self._capabilities(agent),
             "authMethods": words_v2.auth_methods(methods, in_terminal=in_terminal),
         }
+
+    async def _capabilities(self, agent: AgentSnapshotWire) -> dict[str, Any]:
+        """Return what the agent takes, and what the hub does for any agent."""
+        given = declared(agent)
+        session = {**words_v2.session_capabilities(given), **self._optional.of_sessions()}
+        if self._editor.device.may("admin"):
+            session["delete"] = {}
+        beside = await self._optional.of_agent(agent.agent_id)
+        return {"session": session, **beside, "_meta": NUMBERS}
 
     # ---- sessions ------------------------------------------------------------------------------
 
     def _settings(self, state: SessionState, seq: int) -> dict[str, Any]:
-        return {**session_settings_v2(state), "_meta": self._numbers(seq)}
+        return {**session_settings_v2(state), "_meta": self._numbers(state.session_id, seq)}
 
     async def _new(self, params: Json) -> Any:
         opening = open_params(words_v2.servers_as_acp1(params), needs_servers=False)
@@ -108,7 +116,7 @@ class MethodsV2(EditorMethods):
         session_id = checks.required_string(params, "sessionId")
         opening = open_params(words_v2.servers_as_acp1(params), needs_servers=False)
         replay_from = params.get("replayFrom")
-        words_v2.read_cursor(replay_from)  # before anything happens
+        read_cursor(replay_from)  # before anything happens
         self._sessions.detach(session_id)
         self._sessions.check_room()
         await self._access.reopen(session_id, opening)
@@ -147,8 +155,7 @@ class MethodsV2(EditorMethods):
 
     def _prompt(self, params: Json) -> Awaitable[Any]:
         attached = self._sessions.find(params)
-        may_send_meta = self._editor.device.may(META_SCOPE)
-        blocks, is_less = permitted_blocks(prompt_blocks(params), may_send_meta=may_send_meta)
+        blocks, is_less = self._editor.permitted(prompt_blocks(params))
         if is_less:
             device = self._editor.as_device
             self._runner.report_removed_meta(
@@ -219,24 +226,10 @@ class MethodsV2(EditorMethods):
         session_id = self._sessions.find(params).session_id
         config_id = checks.required_string(params, "configId")
         self._editor.need("approve", "choosing an option")
-        value = _option_value(params)
+        chosen = words_v2.option_value(params)
+        kind = {"type": "boolean"} if isinstance(chosen, bool) else {}
+        value = {**kind, "value": chosen}
         await self._runner.ensure_active(session_id)
         runner, actor = self._runner, self._editor.as_device.actor
         given = await runner.set_option(session_id, config_id, value, by=actor)
         return {"configOptions": options_to_acp2(given)}
-
-
-def _option_value(params: Json) -> dict[str, Any]:
-    """Return the value of an option in the words of ACP 1.
-
-    Raises:
-        RpcError: if it is not a value of a known type.
-    """
-    value = params.get("value")
-    match params.get("type"):
-        case "id" if isinstance(value, str):
-            return {"value": value}
-        case "boolean" if isinstance(value, bool):
-            return {"type": "boolean", "value": value}
-        case _:
-            raise checks.invalid('value needs type "id" with a string, or "boolean" with a boolean')

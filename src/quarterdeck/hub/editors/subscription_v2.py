@@ -19,10 +19,11 @@ from quarterdeck.errors import RpcError
 from quarterdeck.hub.editors.editor import Editor
 from quarterdeck.hub.editors.follower import LogFollower, OnChild
 from quarterdeck.protocol import ELICITATION_UPDATED, Event, SessionState, to_json
+from quarterdeck.protocol.acp2_words import permission_params
 from quarterdeck.runner import PromptEntry
 from quarterdeck.views.acp import prompt_key
-from quarterdeck.views.acp_replay import START, ReplayUpdates, Update
-from quarterdeck.views.acp_v2 import AcpV2Updates, permission_params
+from quarterdeck.views.acp_replay import ReplayRuns, ReplayUpdates, Update, can_join
+from quarterdeck.views.acp_v2 import AcpV2Updates
 from quarterdeck.wire import INTERNAL_ERROR, REQUEST_CANCELLED
 
 
@@ -78,6 +79,7 @@ class EditorSubscriptionV2(LogFollower):
     def __init__(self, editor: Editor, session_id: str, on_child: OnChild) -> None:
         self._view = AcpV2Updates()
         self._replay = ReplayUpdates()
+        self._runs = ReplayRuns()
         self._prompts: dict[str, EditorPrompt] = {}
         self._is_own_turn = False
         super().__init__(editor, session_id, permission_params, on_child)
@@ -97,7 +99,7 @@ class EditorSubscriptionV2(LogFollower):
     async def send_facts(self, state: SessionState, seq: int, *, is_whole: bool) -> None:
         """Send what holds now, the state last; after a replay that is the state alone."""
         facts: list[Update] = [] if is_whole else _facts(state)
-        await self._send([[each] for each in (*facts, self._view.state)], seq, START)
+        await self._send_between([*facts, self._view.state], seq)
 
     @override
     def _is_its_turn(self) -> bool:
@@ -107,13 +109,34 @@ class EditorSubscriptionV2(LogFollower):
     async def _take(self, event: Event) -> None:
         updates = list(self._view.updates(event))
         self._heed(event)
-        if not self._is_replaying:
-            is_history = event.seq <= self._history_until
-            shown = [self._replay.prepared(each, is_history=is_history) for each in updates]
+        if self._is_replaying:
+            await self._end_run()
+        elif event.seq <= self._history_until:
+            await self._take_history(event.seq, updates)
+        else:
+            shown = [self._replay.prepared(each, is_history=False) for each in updates]
             await self._send(shown, event.seq, self._since)
         self._note_prompt(event, updates)
         if event.type == "unrecognized-update" and not self._is_replaying:
             self._note_child(event.payload, event.seq)
+
+    async def _take_history(self, seq: int, updates: list[Update]) -> None:
+        """Send what an event of the history is; what follows it may belong to the same update."""
+        if can_join(updates) and (seq, 0) >= (self._since.seq, self._since.part):
+            if not self._runs.continues(updates[0]):
+                await self._end_run()
+            self._runs.add(updates[0], seq, is_first=self._replay.is_first(updates[0]))
+        elif updates:
+            await self._end_run()
+            shown = [self._replay.prepared(each, is_history=True) for each in updates]
+            await self._send(shown, seq, self._since)
+        if seq == self._history_until:
+            await self._end_run()
+
+    async def _end_run(self) -> None:
+        if self._runs.is_open:
+            seq = self._runs.seq
+            await self._send([[self._runs.end()]], seq, self._since)
 
     def _heed(self, event: Event) -> None:
         """Take what is not an update, or changes whether updates are sent."""

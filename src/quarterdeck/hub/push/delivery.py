@@ -28,20 +28,20 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from quarterdeck.http.client import DEFAULT_PORTS, OutgoingRequest, RequestFailed, send_request
-from quarterdeck.http.public_addresses import (
-    AddressNotPublic,
-    is_public,
-    literal_address,
-    resolve_in_thread,
-    resolve_public,
-)
-from quarterdeck.hub.auth.p256 import (
+from quarterdeck.http.p256 import (
     CURVE,
     from_base64url,
     key_in_file,
     point,
     sign,
     to_base64url,
+)
+from quarterdeck.http.public_addresses import (
+    AddressNotPublic,
+    is_public,
+    literal_address,
+    resolve_in_thread,
+    resolve_public,
 )
 
 DELIVERY_SECONDS: Final = 15.0

@@ -1,6 +1,6 @@
 """Web push: notify devices about pending requests, ended turns, new devices, and mismatches.
 
-    events of the host → message → each subscribed device → its push service
+    news of the runner → message → each subscribed device → its push service
 
 A message is sent one second after its event, if it still applies: a request that was answered in
 that time, on a device at hand, needs none. Requests that a rule decides are never pending, so
@@ -26,14 +26,13 @@ from typing import Any, Final, assert_never
 from urllib.parse import quote
 
 import anyio
-from msgspec import UNSET
 
 from quarterdeck.errors import DatabaseFailed, QuarterdeckError
+from quarterdeck.http.p256 import to_base64url
 from quarterdeck.hub.api.endpoint import ApiResponse
 from quarterdeck.hub.auth.device import Device
 from quarterdeck.hub.auth.device_store import DeviceEventKind
 from quarterdeck.hub.auth.devices import Devices
-from quarterdeck.hub.auth.p256 import to_base64url
 from quarterdeck.hub.push.delivery import (
     MAX_MESSAGE_BYTES,
     AddressRefused,
@@ -62,9 +61,9 @@ DELAY_SECONDS: Final = 1.0
 RETRY_SECONDS: Final = (2.0, 10.0, 60.0)
 MAX_RETRY_SECONDS: Final = 300.0
 """However long a push service asks us to wait."""
-_TTL_SECONDS: Final = {"approvals": 12 * 3600, "questions": 12 * 3600}
+_TTL_SECONDS: Final = {"permissions": 12 * 3600, "elicitations": 12 * 3600}
 _DEFAULT_TTL_SECONDS: Final = 3600
-_URGENT: Final = frozenset({"approvals", "questions", "mismatch", "test"})
+_URGENT: Final = frozenset({"permissions", "elicitations", "mismatch", "test"})
 _MAX_DELIVERIES: Final = 8  # at the same time
 _LAST_EVENTS: Final = 8  # the end of a turn is among them
 
@@ -98,11 +97,11 @@ class PushMessage(ApiResponse, frozen=True, kw_only=True):
 
 def permission_message(card: PermissionCard) -> PushMessage:
     action = _ACTIONS.get(card.call.kind or "", "do something")
-    agent = card.agent if isinstance(card.agent, str) else "An agent"
+    who = _named(card.agent, is_child=isinstance(card.parent_session_id, str))
     return PushMessage(
-        kind="approvals",
+        kind="permissions",
         title="Your approval is needed",
-        body=f"{agent} in {_folder(card.cwd)} wants to {action}.",
+        body=f"{who} in {_folder(card.cwd)} wants to {action}.",
         url=f"/#/inbox/{quote(card.request_id, safe='')}",
         tag=f"permission:{card.request_id}",
     )
@@ -110,11 +109,11 @@ def permission_message(card: PermissionCard) -> PushMessage:
 
 def elicitation_message(request_id: str, session: SessionOverview | None) -> PushMessage:
     return PushMessage(
-        kind="questions",
+        kind="elicitations",
         title="Your answer is needed",
-        body=f"{_agent_in_folder(session)} asks for your input.",
+        body=f"{_agent_in_folder(session)} needs your input.",
         url=f"/#/inbox/{quote(request_id, safe='')}",
-        tag=f"question:{request_id}",
+        tag=f"elicitation:{request_id}",
     )
 
 
@@ -144,8 +143,8 @@ def device_message(device: Device) -> PushMessage:
 def agent_message() -> PushMessage:
     return PushMessage(
         kind="device",
-        title="An agent was refused",
-        body="An agent tried to use the hub in your name. It could not; the history says more.",
+        title="Agent rejected",
+        body="An agent tried to act as you on the hub and was rejected. See the device history.",
         url="/#/devices",
         tag="refused-agent",
     )
@@ -161,11 +160,21 @@ def config_message() -> PushMessage:
     )
 
 
+def machine_message(name: str) -> PushMessage:
+    return PushMessage(
+        kind="device",
+        title="New machine joined",
+        body=f"{name} can now run sessions for this hub. If this was not you, remove it.",
+        url="/#/devices",
+        tag="machine-joined",
+    )
+
+
 def mismatch_message(session: SessionOverview) -> PushMessage:
     return PushMessage(
         kind="mismatch",
         title="Not what was approved",
-        body=f"{_agent_in_folder(session)} did something other than what was shown.",
+        body=f"{_agent_in_folder(session)} did something other than what was approved.",
         url=f"/#/s/{_segment(session.session_id)}",
         tag=f"mismatch:{session.session_id}",
     )
@@ -185,8 +194,16 @@ def test_message(test_id: str) -> PushMessage:
 def _agent_in_folder(session: SessionOverview | None) -> str:
     if session is None:
         return "An agent"
-    agent = "An agent" if session.agent is UNSET else session.agent
-    return f"{agent} in {_folder(session.cwd)}"
+    who = _named(session.agent, is_child=isinstance(session.parent_session_id, str))
+    return f"{who} in {_folder(session.cwd)}"
+
+
+def _named(agent: Any, *, is_child: bool) -> str:
+    """Return who asks. A sub-agent is named by its agent: its title is text of an agent."""
+    name = agent if isinstance(agent, str) else None
+    if is_child:
+        return f"A sub-agent of {name or 'an agent'}"
+    return name or "An agent"
 
 
 def _segment(session_id: str) -> str:
@@ -290,8 +307,14 @@ class PushService:
                 pass  # shown in the history
             case "changed" | "token-renewed" | "revoked" | "expired":
                 pass  # a person or a time did that
+            case "machine-joined" | "machine-renamed" | "machine-removed" | "machine-refused":
+                pass  # about no device: see `on_machine`
             case _:
                 assert_never(what)
+
+    def on_machine(self, name: str) -> None:
+        """Notify devices that a machine has joined; this cannot be turned off."""
+        self._send_soon(lambda: self._send_to_all(machine_message(name)))
 
     def on_session(self, session_id: str, status: str) -> None:
         """Send a message when a turn has ended."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from typing import Final, Literal, TypeAlias, assert_never
+from collections.abc import Sequence
+from typing import Any, Final, Literal, Protocol, TypeAlias, assert_never
 
 import msgspec
 
@@ -13,25 +14,25 @@ from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.storage.database import Database, Tables
 
 PushKind: TypeAlias = Literal[
-    "approvals", "questions", "finished", "failed", "device", "mismatch", "test"
+    "permissions", "elicitations", "finished", "failed", "device", "mismatch", "test"
 ]
 
 
 class PushKinds(ApiResponse, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The kinds of messages that a device wants."""
 
-    approvals: bool = True
-    questions: bool = True
+    permissions: bool = True
+    elicitations: bool = True
     finished: bool = True
     failed: bool = True
 
     def wants(self, kind: PushKind) -> bool:
         """Return whether messages of a kind are sent; what is about safety cannot be turned off."""
         match kind:
-            case "approvals":
-                return self.approvals
-            case "questions":
-                return self.questions
+            case "permissions":
+                return self.permissions
+            case "elicitations":
+                return self.elicitations
             case "finished":
                 return self.finished
             case "failed":
@@ -62,18 +63,50 @@ def _create(connection: sqlite3.Connection) -> None:
     )
 
 
-PUSH_TABLES: Final = (Tables("push", (_create,)),)
+def _name_kinds(connection: sqlite3.Connection) -> None:
+    """Name the kinds of messages as the API names requests."""
+    rows = connection.execute("SELECT device_id, kinds FROM push_subscriptions").fetchall()
+    for device_id, text in rows:
+        kinds = msgspec.json.decode(text, type=dict[str, bool])
+        named = {_EARLIER_NAMES.get(name, name): is_wanted for name, is_wanted in kinds.items()}
+        connection.execute(
+            "UPDATE push_subscriptions SET kinds = ? WHERE device_id = ?",
+            (msgspec.json.encode(named).decode(), device_id),
+        )
+
+
+_EARLIER_NAMES: Final = {"approvals": "permissions", "questions": "elicitations"}
+PUSH_TABLES: Final = (Tables("push", (_create, _name_kinds)),)
 _COLUMNS: Final = "device_id, endpoint, p256dh, auth, kinds, problem"
 
 
-class PushStore:
+class PushStore(Protocol):
     """The push subscriptions of all devices. Every method raises `DatabaseFailed`."""
+
+    async def put(self, subscription: Subscription) -> None:
+        """Store the subscription of a device in place of its earlier one."""
+
+    async def get(self, device_id: str) -> Subscription | None: ...
+
+    async def all(self) -> list[Subscription]: ...
+
+    async def set_kinds(self, device_id: str, kinds: PushKinds) -> bool:
+        """Store which messages a device wants; return whether it has a subscription."""
+
+    async def set_problem(self, device_id: str, problem: str | None) -> None:
+        """Store why the last delivery failed; None: it succeeded."""
+
+    async def remove(self, device_id: str, endpoint: str | None = None) -> None:
+        """Remove a device's subscription; with `endpoint`, only if it still has that one."""
+
+
+class SqlitePushStore:
+    """`PushStore` in hub.db."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def put(self, subscription: Subscription) -> None:
-        """Store the subscription of a device in place of its earlier one."""
         kinds = msgspec.json.encode(subscription.kinds).decode()
         row = (
             subscription.device_id,
@@ -102,7 +135,7 @@ class PushStore:
 
         def read(connection: sqlite3.Connection) -> Subscription | None:
             row = connection.execute(query, (device_id,)).fetchone()
-            return None if row is None else _read(row)
+            return None if row is None else read_subscription(row)
 
         return await self._database.read(read)
 
@@ -110,12 +143,11 @@ class PushStore:
         query = f"SELECT {_COLUMNS} FROM push_subscriptions ORDER BY device_id"  # noqa: S608
 
         def read(connection: sqlite3.Connection) -> list[Subscription]:
-            return [_read(row) for row in connection.execute(query)]
+            return [read_subscription(row) for row in connection.execute(query)]
 
         return await self._database.read(read)
 
     async def set_kinds(self, device_id: str, kinds: PushKinds) -> bool:
-        """Store which messages a device wants; return whether it has a subscription."""
         text = msgspec.json.encode(kinds).decode()
 
         def change(connection: sqlite3.Connection) -> bool:
@@ -125,8 +157,6 @@ class PushStore:
         return await self._database.write(change)
 
     async def set_problem(self, device_id: str, problem: str | None) -> None:
-        """Store why the last delivery failed; None: it succeeded."""
-
         def change(connection: sqlite3.Connection) -> None:
             query = "UPDATE push_subscriptions SET problem = ? WHERE device_id = ?"
             connection.execute(query, (problem, device_id))
@@ -134,8 +164,6 @@ class PushStore:
         await self._database.write(change)
 
     async def remove(self, device_id: str, endpoint: str | None = None) -> None:
-        """Remove a device's subscription; with `endpoint`, only if it still has that one."""
-
         def change(connection: sqlite3.Connection) -> None:
             connection.execute(
                 "DELETE FROM push_subscriptions"
@@ -146,7 +174,8 @@ class PushStore:
         await self._database.write(change)
 
 
-def _read(row: tuple[str, str, str, str, str, str | None]) -> Subscription:
+def read_subscription(row: Sequence[Any]) -> Subscription:
+    """Return the subscription of a row, whose columns are in the order of its fields."""
     device_id, endpoint, p256dh, auth, kinds, problem = row
     return Subscription(
         device_id=device_id,

@@ -22,7 +22,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from quarterdeck.storage import LogEpoch
-from quarterdeck.storage.checksums import is_epoch
+from quarterdeck.storage.integrity import is_epoch
 
 MOST_SESSIONS: Final = 64  # on one connection: their cursors are in every id
 NO_EPOCH: Final = "x"  # in an id: the position of a client that still has to get its reset

@@ -24,15 +24,18 @@ from quarterdeck.hub.streams.cursors import (
 )
 from quarterdeck.hub.streams.envelope import envelope_app
 from quarterdeck.hub.streams.packets import PacketSubscription
+from quarterdeck.hub.streams.service import StreamHandler, StreamRequest, StreamService
 from quarterdeck.hub.streams.sources import StreamSources
-from quarterdeck.hub.streams.streams import StreamHandler, StreamRequest, Streams
 from quarterdeck.hub.streams.subscription import (
+    ForeignSubscription,
     HostLogSubscription,
     LogSubscription,
+    MachineSubscription,
     MultiLogStream,
     QueueSubscription,
+    RunnerSubscription,
     Sendable,
-    follow,
+    send_subscriptions,
 )
 
 
@@ -88,20 +91,20 @@ async def _session_events(request: StreamRequest) -> None:
     """Serve one session's log."""
     cursor = session_cursor(request.scope)
     subscription = LogSubscription(request.logs, await request.open(request.session_id), cursor)
-    await request.serve(lambda stream: follow(stream, [subscription]))
+    await request.serve(lambda stream: send_subscriptions(stream, [subscription]))
 
 
 async def _host_events(request: StreamRequest) -> None:
-    """Serve the host's own log."""
+    """Serve the host stream."""
     cursor = host_cursor(request.scope)
     subscription = HostLogSubscription(request.logs, await request.open(None), cursor)
-    await request.serve(lambda stream: follow(stream, [subscription]))
+    await request.serve(lambda stream: send_subscriptions(stream, [subscription]))
 
 
 async def _many_events(request: StreamRequest) -> None:
     """Serve several logs; a session that is not there does not stop the others."""
     cursors = many_cursors(request.scope)
-    combined = MultiLogStream(cursors, request.logs.log_epoch)
+    combined = MultiLogStream(cursors, request.logs)
     missing: list[str] = []
     for index, (session_id, cursor) in enumerate(cursors.sessions):
         try:
@@ -122,8 +125,13 @@ async def _many_events(request: StreamRequest) -> None:
             await stream.send(named_event("ended", {"sessionId": session_id, "reason": "unknown"}))
         subscriptions: list[Sendable] = [*combined.subscriptions]
         if subscriptions:
-            subscriptions.append(QueueSubscription(request.queue_notices, combined.subscriptions))
-        await follow(stream, subscriptions)
+            subscriptions.append(QueueSubscription(request.runner_notices, combined.subscriptions))
+        if cursors.has_host:
+            notices = request.runner_notices
+            subscriptions.append(RunnerSubscription(notices, combined.subscriptions))
+            subscriptions.append(MachineSubscription(notices, combined.subscriptions))
+            subscriptions.append(ForeignSubscription(notices, combined.subscriptions))
+        await send_subscriptions(stream, subscriptions)
 
     await request.serve(send)
 
@@ -133,18 +141,18 @@ async def _packets(request: StreamRequest) -> None:
     cursor, prompts = packet_cursor(request.scope), wants_prompts(request.scope)
     log = await request.open(request.session_id)
     subscription = PacketSubscription(request.logs, log, cursor, prompts=prompts)
-    await request.serve(subscription.follow)
+    await request.serve(subscription.send_to)
 
 
 def stream_endpoints(
     sources: StreamSources, *, tick_seconds: float = TICK_SECONDS
 ) -> list[Endpoint]:
     """Return all streams and WebSockets of a hub."""
-    streams = Streams(sources, tick_seconds)
+    streams = StreamService(sources, tick_seconds)
     return [*_event_streams(streams), *_sockets(streams)]
 
 
-def _sockets(streams: Streams) -> list[Endpoint]:
+def _sockets(streams: StreamService) -> list[Endpoint]:
     context = context_app(streams)
     return [
         Endpoint(
@@ -172,7 +180,7 @@ def _sockets(streams: Streams) -> list[Endpoint]:
     ]
 
 
-def _event_streams(streams: Streams) -> list[Endpoint]:
+def _event_streams(streams: StreamService) -> list[Endpoint]:
     refused = (400, 404, 429, 503)
     session = "/api/sessions/{session_id}"
 

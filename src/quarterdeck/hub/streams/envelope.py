@@ -33,13 +33,20 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 from starlette.types import Receive, Scope as AsgiScope, Send
 
-from quarterdeck.errors import AcpError, JsonInvalid, QuarterdeckError, StorageFailed
+from quarterdeck.errors import (
+    AcpError,
+    JsonInvalid,
+    QuarterdeckError,
+    RequestRejected,
+    StorageFailed,
+)
 from quarterdeck.http.websocket import TOO_SLOW, WebSocketConnection, accept_websocket
 from quarterdeck.hub.api.endpoint import Asgi, device_of
 from quarterdeck.hub.auth.device import Device, Scope
+from quarterdeck.hub.fleet.identifiers import LOCAL, machine_of
 from quarterdeck.hub.streams.cursors import LogCursor
+from quarterdeck.hub.streams.service import StreamService
 from quarterdeck.hub.streams.shared_log import NEAR_EVENTS, SharedLog
-from quarterdeck.hub.streams.streams import Streams
 from quarterdeck.jsontext import decode_json, describe_mismatch, encode_json
 from quarterdeck.protocol import (
     ERROR_CODES,
@@ -112,7 +119,7 @@ class Frame(msgspec.Struct, frozen=True, rename="camel"):
     ref: str = ""
 
 
-def envelope_app(streams: Streams) -> Asgi:
+def envelope_app(streams: StreamService) -> Asgi:
     """Return the WebSocket's application."""
 
     async def app(scope: AsgiScope, receive: Receive, send: Send) -> None:
@@ -174,7 +181,7 @@ class _Subscription:
 class _Connection:
     """One client."""
 
-    def __init__(self, streams: Streams, socket: WebSocketConnection, device: Device) -> None:
+    def __init__(self, streams: StreamService, socket: WebSocketConnection, device: Device) -> None:
         self._streams = streams
         self._socket = socket
         self._device = device
@@ -184,7 +191,12 @@ class _Connection:
     async def run(self) -> None:
         device = {"id": self._device.id, "name": self._device.name, "scope": self._device.scope}
         logs = self._streams.logs
-        hello = {"epoch": logs.epoch, "logEpoch": logs.log_epoch.id, "device": device}
+        hello = {
+            "epoch": logs.epoch,
+            "logEpoch": logs.log_epoch().id,
+            "logEpochs": getattr(self._streams.runner.endpoint, "log_epochs", {}),
+            "device": device,
+        }
         self._push("hello", hello)
         stop = self._streams.runner.endpoint.on_inbound_request(self._on_inbound)
         try:
@@ -219,10 +231,9 @@ class _Connection:
 
     def _call(self, request: RpcRequest) -> None:
         needed = "admin" if self._moves_servers(request) else needed_scope(request)
-        if not self._device.may(needed):
-            message = (
-                f"this device has the scope {self._device.scope}; {request.method} needs {needed}"
-            )
+        device = self._device_on(request.params.get("sessionId"), request.params.get("agentId"))
+        if not device.may(needed):
+            message = f"this device has the scope {device.scope}; {request.method} needs {needed}"
             self._respond(request, _error("quarterdeck/forbidden", message))
         elif self._calls >= MOST_CALLS:
             message = f"{MOST_CALLS} calls of this connection wait for an answer; wait for one"
@@ -231,6 +242,14 @@ class _Connection:
             self._respond(request, _error(ERROR_CODES["config_invalid"], sentence))
         else:
             self._start(partial(self._perform, request))
+
+    def _device_on(self, *hub_ids: Any) -> Device:
+        """Return the device with its smallest scope on the machines that ids belong to."""
+        device = self._device
+        for hub_id in hub_ids:
+            if isinstance(hub_id, str):
+                device = device.on(machine_of(hub_id).machine_id)
+        return device if device is not self._device else device.on(LOCAL)
 
     def _moves_servers(self, request: RpcRequest) -> bool:
         """Whether a session keeps its MCP servers in another folder than its own.
@@ -256,7 +275,11 @@ class _Connection:
 
     async def _perform(self, request: RpcRequest) -> None:
         try:
-            response = await self._streams.runner.endpoint.request(self._permitted(request))
+            permitted = self._permitted(request)
+            response = await self._streams.runner.endpoint.request(permitted)
+        except RequestRejected as error:
+            self._respond(request, _error(error.code, error.message))
+            return
         finally:
             self._calls -= 1
         self._push("response", to_json(response))
@@ -266,12 +289,13 @@ class _Connection:
         params = request.params
         if request.method != AcpRpcMethod.PROMPT:
             return request
+        device = self._device_on(params.get("sessionId"))
         blocks, is_less = permitted_blocks(
-            params.get("prompt"), may_send_meta=self._device.may(META_SCOPE)
+            params.get("prompt"), may_send_meta=device.may(META_SCOPE)
         )
         if not is_less:
             return request
-        session_id, device = params.get("sessionId"), self._device
+        session_id = params.get("sessionId")
         self._streams.runner.report_removed_meta(
             session_id if isinstance(session_id, str) else None,
             scope=device.scope,
@@ -282,7 +306,7 @@ class _Connection:
     async def _answer(self, response: InboundResponse, ref: str) -> None:
         result: dict[str, Any] = {"ref": ref, "ok": True}
         try:
-            self._check_may_answer()
+            self._check_may_answer(response.id)
             await self._streams.sources.answer(response.id, response.result, self._device)
         except AcpError as error:
             failed = _error(error.code, error.message, data=error.data)
@@ -319,7 +343,7 @@ class _Connection:
         """Return the frame for a client whose number means nothing here; None if it is valid."""
         if log.session_id is None:
             return None  # the host's numbers have an epoch of their own, in `hello`
-        epoch = self._streams.logs.log_epoch
+        epoch = self._streams.logs.log_epoch(log.session_id)
         given = None if frame.epoch is UNSET else frame.epoch
         is_valid = LogCursor(given, max(frame.from_seq, 0)).is_valid(epoch)
         if is_valid and (given is None or frame.from_seq <= log.head):
@@ -328,11 +352,10 @@ class _Connection:
         facts = {"subscription": frame.subscription, "reason": reason}
         return {**facts, "epoch": epoch.id, "head": log.head}
 
-    def _check_may_answer(self) -> None:
-        if not self._device.may(ANSWER_SCOPE):
-            message = (
-                f"this device has the scope {self._device.scope}; an answer needs {ANSWER_SCOPE}"
-            )
+    def _check_may_answer(self, request_id: str) -> None:
+        device = self._device_on(request_id)
+        if not device.may(ANSWER_SCOPE):
+            message = f"this device has the scope {device.scope}; an answer needs {ANSWER_SCOPE}"
             raise AcpError("quarterdeck/forbidden", message)
 
     def _check_may_subscribe(self, key: str) -> None:

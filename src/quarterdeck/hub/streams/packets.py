@@ -32,7 +32,7 @@ class PacketSubscription:
         self._projected = 0
         self._projector = PacketProjector(str(log.session_id), prompts=prompts)
 
-    async def follow(self, stream: EventStream) -> None:
+    async def send_to(self, stream: EventStream) -> None:
         """Send all packets after the cursor until the log ends.
 
         Raises:
@@ -58,7 +58,7 @@ class PacketSubscription:
 
     async def _send_reset(self, stream: EventStream) -> None:
         """Send a client whose number means nothing here back to the beginning."""
-        epoch = self._logs.log_epoch
+        epoch = self._logs.log_epoch(self._log.session_id)
         is_valid = self._requested.is_valid(epoch)
         if is_valid and self._after <= self._log.head:
             return

@@ -8,16 +8,18 @@ and what is live (INV-2).
 
 `EncodedRun` is a run of events as bytes, with each way to write it made once.
 
-An event on its way to a client: `Stream.publish` of the host calls `SharedLog.on_published`, which
-wakes the streams that joined. Each then asks its `LogSubscription` (`subscription`) for the next
-run and sends it as server-sent events (`http/sse`); `web/src/data/stream.ts` reads them in the
-page.
+An event on its way to a client: its `LogSource` calls `SharedLog.on_published`, which wakes the
+streams that joined. `Fleet.open_log` (`hub/fleet/fleet`) gives the source. Of the hub's own machine
+it is a `RemoteLog` (`runner/link/remote_log`), which gets events over the link and reads older ones
+by a call; in a hub whose runner is in the same process, it is the `EncodedLog` of the host. Of
+another machine it is the hub's copy (`hub/fleet/replica`). Each stream then asks its
+`LogSubscription` (`subscription`) for the next run and sends it as server-sent events (`http/sse`);
+`web/src/data/stream.ts` reads them in the page.
 """
 
 from __future__ import annotations
 
 import logging
-import secrets
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -251,6 +253,15 @@ class SharedLog:
             self._trim(kept, most)
         self._wake()
 
+    def on_skipped(self, last_seq: int) -> None:
+        """Forget the ring: what is before `last_seq` is read from the runner."""
+        self._ring.clear()
+        self._ring_from = last_seq + 1
+        self._ring_bytes = 0
+        self.head = last_seq
+        self._cuts.clear()
+        self._wake()
+
     def on_ended(self) -> None:
         self.has_ended = True
         self._wake()
@@ -336,16 +347,21 @@ class Logs:
 
     def __init__(self, runner: RunnerApi) -> None:
         self.runner = runner
-        self.epoch = secrets.token_hex(4)
-        """Of the host's own numbers, which begin anew with each process."""
         self._logs: dict[str | None, SharedLog] = {}
         self._shared = SharedBytes()
         self._host_state = (-1, b"")
 
     @property
-    def log_epoch(self) -> LogEpoch:
-        """Of the numbers of sessions, which a log keeps as long as it does not go back."""
-        return self.runner.log_epoch()
+    def epoch(self) -> str:
+        """Of the host's own numbers, which begin anew with each runner."""
+        return self.runner.host_epoch()
+
+    def log_epoch(self, session_id: str | None = None) -> LogEpoch:
+        """Of the numbers of a session, which a log keeps as long as it does not go back.
+
+        Without a session: of those of the hub's own machine.
+        """
+        return self.runner.log_epoch(session_id)
 
     async def open(self, session_id: str | None) -> SharedLog:
         """Return the log of a session, or without one the host's; `release` it in the end.
@@ -357,7 +373,7 @@ class Logs:
         source = await self.runner.open_log(session_id)
         log = self._logs.get(session_id)
         if log is None or log.has_ended:
-            epoch = self.epoch if session_id is None else self.log_epoch.id
+            epoch = self.epoch if session_id is None else self.log_epoch(session_id).id
             prefix = b"%b-" % epoch.encode()
             log = self._logs[session_id] = SharedLog(source, session_id, prefix, self._shared)
         log.holders += 1

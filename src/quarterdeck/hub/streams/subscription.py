@@ -10,9 +10,13 @@ wants one. Each id has the positions of all of them (`cursors`), so a client tha
 anywhere resumes exactly there. The events are the bytes that every client gets; only their ids are
 completed.
 
-`QueueSubscription` adds notices that the prompt queue of a session has changed, without its
-content. A notice is not an event of a log: it has no id and is not repeated to a client that
-reconnects, which reads the queue anyway.
+`RunnerNotices` has what the runner's news say beyond its logs. `QueueSubscription` sends that the
+prompt queue of a session has changed, without its content; `RunnerSubscription` sends whether the
+runner can be reached and takes turns, `MachineSubscription` that another machine has come, gone or
+changed, and `ForeignSubscription` what another program reports about a session that it runs. A
+notice is not an event of a log: it has no id and is not repeated to a client that reconnects. That
+client reads queues and sessions anyway, and gets the runner's state again if it is not the usual
+one.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar, Final, Protocol
 
+from msgspec import to_builtins
 from typing_extensions import override
 
 from quarterdeck.errors import LogDamaged
@@ -29,7 +34,16 @@ from quarterdeck.http.sse import EventStream, named_event
 from quarterdeck.hub.streams.cursors import NO_EPOCH, LogCursor, ManyCursors
 from quarterdeck.hub.streams.shared_log import EncodedRun, Logs, SharedLog
 from quarterdeck.jsontext import encode_json
-from quarterdeck.runner import News, QueueChanged, RunnerApi
+from quarterdeck.runner import (
+    ForeignState,
+    HealthChanged,
+    MachineUpdated,
+    News,
+    QueueChanged,
+    RunnerApi,
+    SessionDeleted,
+    SessionUpdated,
+)
 from quarterdeck.storage import LogEpoch
 
 _MUCH: Final = 256 << 10  # bytes, after which other tasks run if no send had to wait
@@ -56,7 +70,7 @@ class LogSubscription:
         self._logs = logs
         self._is_behind = True
         self._requested = cursor
-        self._reason = "ahead" if cursor.is_valid(logs.log_epoch) else "epoch"
+        self._reason = "ahead" if cursor.is_valid(logs.log_epoch(log.session_id)) else "epoch"
         self._must_reset = self._reason == "epoch" or self.cursor > log.head
 
     @property
@@ -64,7 +78,9 @@ class LogSubscription:
         """The cursor as an id of several logs lists it."""
         if self._must_reset:
             return _unreset(self._requested)
-        return str(self.cursor)
+        if self.log.epoch == self._logs.log_epoch().id:
+            return str(self.cursor)
+        return f"{self.log.epoch}-{self.cursor}"  # of a machine with a log of its own
 
     def join(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` whenever there are new events; return what ends that."""
@@ -116,7 +132,7 @@ class LogSubscription:
         facts = {
             **self._facts(),
             "reason": self._reason,
-            "epoch": self._logs.log_epoch.id,
+            "epoch": self._logs.log_epoch(self.log.session_id).id,
             "seq": 0,
             "head": self.log.head,
         }
@@ -138,7 +154,7 @@ def _unreset(cursor: LogCursor) -> str:
 
 
 class HostLogSubscription(LogSubscription):
-    """The host's own log: its older events are nowhere, but what they led to is known."""
+    """The host stream: its older events are not stored, but what they led to is known."""
 
     _mark: ClassVar = b"\nevent: host"
 
@@ -209,7 +225,7 @@ class Sendable(Protocol):
     async def next(self) -> bytes: ...
 
 
-async def follow(stream: EventStream, subscriptions: Sequence[Sendable]) -> None:
+async def send_subscriptions(stream: EventStream, subscriptions: Sequence[Sendable]) -> None:
     """Send some logs, a run of each in turn, until all have ended.
 
     Raises:
@@ -244,16 +260,21 @@ async def follow(stream: EventStream, subscriptions: Sequence[Sendable]) -> None
 class MultiLogStream:
     """The logs of one connection, by their places in its query."""
 
-    def __init__(self, cursors: ManyCursors, epoch: LogEpoch) -> None:
+    def __init__(self, cursors: ManyCursors, logs: Logs) -> None:
         self._names = cursors.names
-        self._epoch = epoch.id
+        self._epoch = logs.log_epoch().id
         self._subscriptions: dict[int, LogSubscription] = {}
         self._requested = [
-            str(each.seq) if each.is_valid(epoch) else _unreset(each)
-            for _, each in cursors.sessions
+            self._requested_position(each, logs.log_epoch(session_id))
+            for session_id, each in cursors.sessions
         ]
         if cursors.has_host:
             self._requested.append("" if cursors.host is None else cursors.host.text)
+
+    def _requested_position(self, cursor: LogCursor, epoch: LogEpoch) -> str:
+        if not cursor.is_valid(epoch):
+            return _unreset(cursor)
+        return str(cursor.seq) if epoch.id == self._epoch else f"{epoch.id}-{cursor.seq}"
 
     @property
     def subscriptions(self) -> list[LogSubscription]:
@@ -278,10 +299,19 @@ class MultiLogStream:
         return self._requested[index] if subscription is None else subscription.position
 
 
-class QueueNotices:
-    """The numbers of the last changes of prompt queues, from the runner's news."""
+class RunnerNotices:
+    """Changes of prompt queues, of the runner's health, of other machines, and of sessions that
+    other programs run; from news.
+    """
 
     def __init__(self, runner: RunnerApi) -> None:
+        self.health = runner.health
+        self._find = runner.find_session
+        self.foreign_changes = 0
+        """Counts what has changed of sessions in the programs that run them."""
+        self._foreign: dict[str, tuple[int, ForeignState | None]] = {}  # the newest change last
+        self.machine_changes = 0
+        """Counts what has changed of other machines."""
         self._changes: dict[str, int] = {}
         self._wakers: dict[object, Callable[[], None]] = {}
         self.close = runner.subscribe_news(self._on_news)
@@ -289,8 +319,30 @@ class QueueNotices:
     def changes(self, session_id: str) -> int:
         return self._changes.get(session_id, 0)
 
+    def foreign_after(self, number: int) -> dict[str, ForeignState | None]:
+        """Return the sessions that have changed in their programs since a count."""
+        changed: dict[str, ForeignState | None] = {}
+        for session_id, (changed_at, state) in reversed(self._foreign.items()):
+            if changed_at <= number:
+                break
+            changed[session_id] = state
+        return changed
+
+    def _note_foreign(self, session_id: str) -> bool:
+        """Return whether what the program of a session reports has changed."""
+        session = self._find(session_id)
+        found = None if session is None else session.foreign
+        state = found if isinstance(found, ForeignState) else None
+        _, known = self._foreign.get(session_id, (0, None))
+        if state == known:
+            return False
+        self.foreign_changes += 1
+        self._foreign.pop(session_id, None)
+        self._foreign[session_id] = (self.foreign_changes, state)
+        return True
+
     def join(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake` at each change of any queue; return what ends that."""
+        """Call `wake` at each change of any queue or of the health; return what ends that."""
         key = object()
         self._wakers[key] = wake
         return lambda: self._wakers.pop(key, None) and None
@@ -298,26 +350,43 @@ class QueueNotices:
     def _on_news(self, news: News) -> None:
         if isinstance(news, QueueChanged):
             self._changes[news.session_id] = news.number
-            for wake in tuple(self._wakers.values()):
-                wake()
+        elif isinstance(news, MachineUpdated):
+            self.machine_changes += 1
+        elif isinstance(news, SessionUpdated):
+            if not self._note_foreign(news.session_id):
+                return
+        elif isinstance(news, SessionDeleted):
+            self._foreign.pop(news.session_id, None)
+            return
+        elif not isinstance(news, HealthChanged):
+            return
+        for wake in tuple(self._wakers.values()):
+            wake()
 
 
-class QueueSubscription:
-    """Sends the notices for the logs of a connection, and ends with them."""
+class _NoticeSubscription:
+    """Notices for the logs of a connection, which end with them."""
 
-    def __init__(self, notices: QueueNotices, subscriptions: Sequence[LogSubscription]) -> None:
+    def __init__(self, notices: RunnerNotices, subscriptions: Sequence[LogSubscription]) -> None:
         self._notices = notices
         self._subscriptions = subscriptions
-        sessions = [subscription.log.session_id for subscription in subscriptions]
-        self._seen = {each: notices.changes(each) for each in sessions if each is not None}
 
     @property
     def is_over(self) -> bool:
         return all(subscription.is_over for subscription in self._subscriptions)
 
     def join(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake` at each change of any queue; return what ends that."""
+        """Call `wake` at each change; return what ends that."""
         return self._notices.join(wake)
+
+
+class QueueSubscription(_NoticeSubscription):
+    """Sends that prompt queues have changed."""
+
+    def __init__(self, notices: RunnerNotices, subscriptions: Sequence[LogSubscription]) -> None:
+        super().__init__(notices, subscriptions)
+        sessions = [subscription.log.session_id for subscription in subscriptions]
+        self._seen = {each: notices.changes(each) for each in sessions if each is not None}
 
     async def next(self) -> bytes:
         """Return what to send next; nothing, if there is nothing new."""
@@ -327,3 +396,52 @@ class QueueSubscription:
         changed = [each for each in changes if changes[each] != self._seen[each]]
         self._seen = changes
         return b"".join(named_event("queue", {"sessionId": session_id}) for session_id in changed)
+
+
+class RunnerSubscription(_NoticeSubscription):
+    """Sends whether the runner can be reached and takes turns, if not and at each change."""
+
+    def __init__(self, notices: RunnerNotices, subscriptions: Sequence[LogSubscription]) -> None:
+        super().__init__(notices, subscriptions)
+        self._seen = {"isConnected": True, "isDraining": False}
+
+    async def next(self) -> bytes:
+        """Return what to send next; nothing, if there is nothing new."""
+        health = self._notices.health()
+        found = {"isConnected": health.is_connected, "isDraining": health.is_draining}
+        if found == self._seen:
+            return b""
+        self._seen = found
+        return named_event("runner", found)
+
+
+class MachineSubscription(_NoticeSubscription):
+    """Sends that a machine has come, gone, or changed in another way; without what."""
+
+    def __init__(self, notices: RunnerNotices, subscriptions: Sequence[LogSubscription]) -> None:
+        super().__init__(notices, subscriptions)
+        self._seen = notices.machine_changes
+
+    async def next(self) -> bytes:
+        """Return what to send next; nothing, if there is nothing new."""
+        if self._notices.machine_changes == self._seen:
+            return b""
+        self._seen = self._notices.machine_changes
+        return named_event("machines", {})
+
+
+class ForeignSubscription(_NoticeSubscription):
+    """Sends what the program of a session reports about it, when that changes."""
+
+    def __init__(self, notices: RunnerNotices, subscriptions: Sequence[LogSubscription]) -> None:
+        super().__init__(notices, subscriptions)
+        self._seen = notices.foreign_changes
+
+    async def next(self) -> bytes:
+        """Return what to send next; nothing, if there is nothing new."""
+        changed = self._notices.foreign_after(self._seen)
+        self._seen = self._notices.foreign_changes
+        return b"".join(
+            named_event("foreign", {"sessionId": session_id, "foreign": to_builtins(state)})
+            for session_id, state in changed.items()
+        )

@@ -183,7 +183,7 @@ def _option(option: Mapping[str, Any]) -> OptionView:
     kind = kind if isinstance(kind, str) else ""
     label = LABELS.get(kind)
     if label is None:
-        label = f"Other choice (agent calls it {visible(str(option.get('name')))!s})"
+        label = f"Other choice (the agent calls it {visible(str(option.get('name')))!s})"
     return OptionView(option_id=str(option.get("optionId")), kind=kind, label=label)
 
 
@@ -248,7 +248,7 @@ class InspectedRequest:
     card: PermissionCard
     call: Call
 
-    def asked(self, because: str) -> InspectedRequest:
+    def with_reason(self, because: str) -> InspectedRequest:
         """Return it with the reason why a person decides."""
         return InspectedRequest(replace(self.card, asked_because=because), self.call)
 
@@ -262,8 +262,8 @@ class InspectedRequest:
             return dict(_CANCELLED)
         if self.card.is_ambiguous:
             message = (
-                "two options of this request have the same id, so an answer does not say which is "
-                "meant; answer it with cancelled"
+                "two options of this request have the same id, so an answer would be ambiguous; "
+                "answer with cancelled"
             )
             raise RequestRejected("ambiguous", message)
         if any(option.option_id == option_id for option in self.card.options):
@@ -289,7 +289,7 @@ def inspect_request(
 ) -> InspectedRequest:
     """Inspect a request for a call."""
     session = request.session
-    tool_call = shown_call(request)
+    tool_call = whole_call(request)
     options = option_views(request.options if isinstance(request.options, list) else ())
     card = PermissionCard(
         request_id=request.id,
@@ -310,7 +310,7 @@ def inspect_request(
     return InspectedRequest(card, call)
 
 
-def shown_call(request: PermissionRequest) -> Any:
+def whole_call(request: PermissionRequest) -> Any:
     """Return the call of a request with what is known of it and the request does not repeat.
 
     A request updates its call: an agent that has announced a diff asks without it.

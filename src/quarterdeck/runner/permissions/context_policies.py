@@ -5,7 +5,8 @@ same time: before a request can be seen. A rule that denies wins, the owner's or
 policy can narrow what the owner's rules allow, and it can allow what they leave to a person, but it
 never allows what they deny. Its decisions are in the audit under the names below.
 
-A policy is stored in runner.db, so it survives a restart. It ends with its session.
+A policy is stored in runner.db, so it survives a restart. It ends with its session. A host without
+a runner keeps such a policy in memory instead (`Host.set_session_policy`).
 """
 
 from __future__ import annotations

@@ -31,8 +31,10 @@ class DecidedBy(Struct, frozen=True, kw_only=True, rename="camel"):
     """Who or what decided."""
 
     kind: Literal["device", "policy", "expiry", "client", "withdrawn", "restart"]
-    """ "client" did not use the hub's API; "withdrawn": the turn was cancelled or the agent ended;
-    "restart": the hub ended before the request was answered."""
+    """ "device": a person, by a paired device. "policy": a rule. "expiry": the policy's timeout
+    (`expiry_seconds`). "client": a program that did not use the hub's API. "withdrawn": the turn
+    was cancelled or the agent ended, so the request's status is `superseded`. "restart": the runner
+    ended before the request was answered."""
     device_id: str | UnsetType = UNSET
     device_name: str | UnsetType = UNSET
     rule: str | UnsetType = UNSET
@@ -194,7 +196,7 @@ def decided_by(facts: Mapping[str, Any]) -> DecidedBy:
     )
 
 
-def shown_call(derived: Any) -> ShownCall | UnsetType:
+def read_shown_call(derived: Any) -> ShownCall | UnsetType:
     """Read what was shown of a call from its `CallView` as JSON; a newer version may differ."""
     try:
         return convert(derived, ShownCall)
@@ -293,7 +295,7 @@ def _decision(row: Any) -> RecordedDecision:
         requested_at=times[0],
         decided_at=UNSET if times[1] is None else times[1],
         mismatch=UNSET if times[2] is None else decode_json(times[2]),
-        call=UNSET if times[3] is None else shown_call(decode_json(times[3])),
+        call=UNSET if times[3] is None else read_shown_call(decode_json(times[3])),
     )
 
 

@@ -4,7 +4,8 @@
 host publishes, and at the start for what the index has missed, so both make the same row of the
 same events.
 
-A published event is stored, so what is recorded here is in the log. Rows wait in memory until the
+An event of a session is stored before it is published, and before a host event that reports it
+(`host/log/journal`), so what is recorded here is in the log. Rows wait in memory until the
 database has them; readers get those as well, so a decision can be found as soon as it is made.
 """
 
@@ -50,7 +51,7 @@ from quarterdeck.runner.permissions.decision_index import (
     IndexPosition,
     RecordedDecision,
     decided_by,
-    shown_call,
+    read_shown_call,
 )
 from quarterdeck.runner.schema import now
 from quarterdeck.storage import SessionMeta, Storage
@@ -94,7 +95,7 @@ def requested(
         agent=derived.get("agent", agent),
         digest=digest,
         request=payload["request"] if is_elicitation else payload.get("toolCall"),
-        call=shown_call(derived.get("call")),
+        call=read_shown_call(derived.get("call")),
         state="pending",
         requested_at=derived.get("requestedAt") or iso_seconds(event.ts / 1000),
     )
@@ -103,10 +104,10 @@ def requested(
 def resolved(request: RecordedDecision, options: Any, event: Event) -> IndexEntry:
     """Return the row of a request after its end; `options` are those that it offered."""
     payload: Any = event.payload
-    facts = ours(event).get("decidedBy") or {}
-    at = facts.get("at") or iso_seconds(event.ts / 1000)
+    by_json = ours(event).get("decidedBy") or {}
+    at = by_json.get("at") or iso_seconds(event.ts / 1000)
     is_answered = payload.get("status") == "answered"
-    by = decided_by(facts) if facts else _CLIENT if is_answered else WITHDRAWN
+    by = decided_by(by_json) if by_json else _CLIENT if is_answered else WITHDRAWN
     if not is_answered:
         return IndexEntry(replace(request, state="superseded", by=by, decided_at=at))
     if "request" in payload:
@@ -124,7 +125,7 @@ def resolved(request: RecordedDecision, options: Any, event: Event) -> IndexEntr
         by=by,
         decided_at=at,
     )
-    return IndexEntry(decision, facts.get("key"))
+    return IndexEntry(decision, by_json.get("key"))
 
 
 def _kind(options: Any, option_id: Any) -> str | None:
@@ -260,16 +261,22 @@ class DecisionRecorder:
         Raises:
             DatabaseFailed: if it cannot be read: without it, numbers would be given twice.
         """
-        position = await self._index.position()
-        self._last_id = position.last_id
+        self._last_id = (await self._index.position()).last_id
+        if not self._host.heads.is_held:  # else its log may not be complete yet
+            await self.catch_up()
+        tasks.start_soon(self._write_index)
+
+    async def catch_up(self) -> None:
+        """Bring the index up to date with the log, before anything new is decided."""
         try:
-            await self._catch_up(position)
+            await self._catch_up(await self._index.position())
         except (DatabaseFailed, StorageFailed) as error:  # a full disk; the next start does it
             logger.warning("the decision index is not complete", extra={"reason": str(error)})
-        tasks.start_soon(self._write_index)
 
     async def stop(self) -> None:
         """Write what is left, and how far the log is indexed: the next start then reads nothing."""
+        if self._host.heads.is_held:
+            return  # nothing was decided, and the log is not indexed
         for session in self._host.get_sessions():
             self._advance(session.session_id)
         try:
@@ -347,7 +354,7 @@ class DecisionRecorder:
     # ---- the index -----------------------------------------------------------------------------
 
     def unstored(
-        self, request_id: str, options: Any, outcome: Mapping[str, Any], facts: Mapping[str, Any]
+        self, request_id: str, options: Any, outcome: Mapping[str, Any], by: Mapping[str, Any]
     ) -> IndexEntry:
         """Return the row of a decision whose event waits to be stored."""
         row, _ = self._open[request_id]
@@ -358,13 +365,13 @@ class DecisionRecorder:
             seq=1,
             ts=0,
             payload=payload,
-            extensions={"quarterdeck": {"decidedBy": dict(facts)}},
+            extensions={"quarterdeck": {"decidedBy": dict(by)}},
         )
         return resolved(row, options, event)
 
     async def find(self, request_id: str) -> IndexEntry | None:
         """Return the decision of a request, once it is stored."""
-        await self._host.settled()
+        await self._host.wait_stored()
         return self._recent.get(request_id) or await self._index.find(request_id)
 
     async def list(
@@ -461,9 +468,8 @@ class DecisionRecorder:
         found = SessionDecisions(meta.session_id, meta.agent_definition_id, self._next_id)
         last = await self._read(found, meta.session_id, after)
         if found.has_pending:
-            # Reading a restored log through the host settles it: `resolved{superseded}` with
-            # `decidedBy: restart` is now behind what was read.
-            await self._host.read_events(meta.session_id, max(last, meta.last_seq), 1)
+            # `resolved{superseded}` with `decidedBy: restart` is then behind what was read.
+            await self._host.heads.close_leftovers(meta.session_id)
             last = await self._read(found, meta.session_id, last)
         self._unwritten.update(found.entries)
         self._on_stored(

@@ -1,19 +1,26 @@
 """The permission inbox: pending requests of all sessions, and how requests were decided.
 
+It is named after what it does most. Elicitations, the other kind of request, have no rules, no card
+and no timeout; the inbox only takes their answers (`answer_elicitation`).
+
 A request takes one path, whatever decides it, and the log is the only truth about it:
 
-    wire → examine (rules) → created [+ resolved] in the log → published → index, surfaces
+    wire → examine (rules) → created [+ resolved] in the log → published → index, hub
     answer → claim → resolved in the log → stored → the agent → the reply to the device
 
 The same, by name; `host/requests/permissions` has the part before `examine`:
 
     PermissionInbox.examine       the rules: `card.inspect_request`, then `policy.decide`
     host/log/journal              stores and publishes the events
-    `permission-updated`          an event of the host's stream. `Runner._on_event` passes it to
+    `permission-updated`          an event of the host stream. `Runner._on_event` passes it to
                                   `on_event` (index, expiry) and, as `RequestUpdated`, to the hub
-                                  (web push); `hub/streams` sends it to the page, where
+                                  (web push); the link (`runner/link`) carries both the event and
+                                  the news. `hub/streams` sends the event to the page, where
                                   `web/src/data/pending_requests.ts` reads it
-    POST …/{id}/answer            `hub/api/requests`, then `RunnerApi.answer_permission`
+    POST …/{id}/answer            `hub/api/requests`, then `RunnerApi.answer_permission`: the
+                                  `Fleet`'s of the hub (`hub/fleet`), which finds the machine by the
+                                  id, then `RemoteRunner`'s, which calls the runner's over the link.
+                                  A machine that is away gets the answer later (`hub/fleet/waiting`)
     PermissionInbox.answer        checks digest and option, waits until the answer is stored
     Host.respond_permission       claims the request, emits `resolved`, releases the handler
     host/requests/handlers        `_wait_for_answer` returns: `wire/requests` writes the response
@@ -29,16 +36,16 @@ Orderings that matter:
 1. *Rules first.* `examine` is the host's permission hook. It runs in the step that reads the
    request from the wire, before an event exists. What a rule decides is never pending, so no
    client can see it so, or answer it before the rule does.
-2. *One arbiter.* A device, a changed rule and the timer all claim a request (`RequestTable.claim`
-   of the host), and a withdrawal removes it (`withdraw`). Both are synchronous; the digest and the
-   option are checked in the same step.
+2. *One arbiter.* A device, a rule that was added later and the timer all claim a request
+   (`RequestTable.claim` of the host), and a withdrawal removes it (`withdraw`). Both are
+   synchronous; the digest and the option are checked in the same step.
 3. *Stored before allowed.* The agent gets a permission after the resolved event is stored, a
    refusal at once: a full disk must not hold back a "no".
 4. *The index follows.* Rows of the decision index are made of published events, so the index may
    lag behind the log but is never ahead of it. What it missed is read at the next start.
 
-Elicitations have no rules and no card. Their answers take the same way from `answer_elicitation`
-on: claimed in the host's table, stored in the log, indexed by `DecisionRecorder`.
+The answer of an elicitation takes the same way from `answer_elicitation` on: claimed in the host's
+table, stored in the log, indexed by `DecisionRecorder`.
 
 Two phases were tried before: a row in the database was the arbiter, then the host was. Each crash
 between the two needed a repair, and the rules, being one subscriber among others, could be late.
@@ -100,8 +107,8 @@ logger = logging.getLogger(__name__)
 
 _OPEN_INBOX: Final = "open the inbox to see what is pending"
 _NOTHING_ALLOWED: Final = (
-    "the log cannot be written, so nothing can be allowed now; make room on the disk of the hub,"
-    " or reject the request, which works in any case"
+    "the log cannot be written, so nothing can be allowed now; free up space on the hub's disk,"
+    " or reject the request, which always works"
 )
 
 
@@ -137,6 +144,11 @@ class PermissionInbox:
         await self._decisions.start(tasks)
         tasks.start_soon(self._expire)
 
+    async def catch_up(self) -> None:
+        """Bring the index up to date with a log that is complete only now."""
+        if self._decisions is not None:
+            await self._decisions.catch_up()
+
     async def stop(self) -> None:
         """Write what the index lacks."""
         if self._decisions is not None:
@@ -158,8 +170,8 @@ class PermissionInbox:
             return self._unreadable(request, error)
         decided = self._by_policy(inspected)
         if isinstance(decided, str):
-            asked = inspected.asked(decided)
-            return Ask(hook_data=asked, derived=derived_from(asked.card, request.tool_call))
+            inspected = inspected.with_reason(decided)
+            return Ask(hook_data=inspected, derived=derived_from(inspected.card, request.tool_call))
         outcome = sent_outcome(inspected.outcome(decided.option_id), decided.by)
         return Decided(
             outcome=outcome,
@@ -229,7 +241,7 @@ class PermissionInbox:
         if decided.decision == "deny":
             return _RuleChoice(rejecting_option(card.options), by)
         if card.is_ambiguous:
-            return f"{decided.reason} But two options of the agent have the same id."
+            return f"{decided.reason} But two of the agent's options have the same id."
         allowing = [each for each in card.options if each.kind == "allow_once"]
         if not allowing:  # a person has to choose for how long
             return f"{decided.reason} But the agent has no option that allows it once."
@@ -238,7 +250,7 @@ class PermissionInbox:
     # ---- published requests ---------------------------------------------------------------------
 
     def on_event(self, event: Event) -> None:
-        """Follow the host's stream: what is published is stored."""
+        """Handle an event of the host stream; the session event that it reports is stored."""
         self._recorder.on_event(event)
         if event.type == "permission-updated" and event.payload["status"] == "pending":
             self._expire_later(event.payload["requestId"])
@@ -276,22 +288,22 @@ class PermissionInbox:
         is_refusal = request.is_refused_by(outcome)
         if not is_refusal and not self._host.is_healthy:
             raise RequestRejected("unavailable", _NOTHING_ALLOWED)
-        facts = _decided_now(by, inspected.card.digest, key)
-        stored = self._host.respond_permission(request_id, outcome, by=facts)
+        decided_by = _decided_now(by, inspected.card.digest, key)
+        stored = self._host.respond_permission(request_id, outcome, by=decided_by)
         with anyio.CancelScope(shield=True):
             if not is_refusal:
                 await stored
-            elif not await stored_or_failing(self._host, self._host.settled):
-                entry = self._recorder.unstored(request_id, request.options, outcome, facts)
-                return self._refusals.add(entry, outcome, facts).decision
+            elif not await stored_or_failing(self._host, self._host.wait_stored):
+                entry = self._recorder.unstored(request_id, request.options, outcome, decided_by)
+                return self._refusals.add(entry, outcome, decided_by).decision
         return await self._decision(request_id, by, key, is_winner=True)
 
     def _decide(self, inspected: InspectedRequest, option_id: str | None, by: DecidedBy) -> None:
         """Decide a request that may be pending; a device may have been faster."""
         outcome = sent_outcome(inspected.outcome(option_id), by)
-        facts = _decided_now(by, inspected.card.digest)
+        decided_by = _decided_now(by, inspected.card.digest)
         try:
-            _ = self._host.respond_permission(inspected.card.request_id, outcome, by=facts)
+            _ = self._host.respond_permission(inspected.card.request_id, outcome, by=decided_by)
         except AcpError as error:
             logger.info("a request was decided already", extra={"reason": error.message})
 

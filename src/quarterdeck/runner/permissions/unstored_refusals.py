@@ -48,13 +48,13 @@ class UnstoredRefusals:
         }
         if self._reserve.set(_NAME, held):
             problem = (
-                "rejected; the log cannot be written, so this is only in runner.reserve yet:"
-                " make room on the disk of the hub, storing is tried again by itself"
+                "rejected, but the log cannot be written, so this is stored in runner.reserve for"
+                " now; free up space on the hub's disk, and the runner retries by itself"
             )
         else:
             problem = (
-                "rejected; the log cannot be written, so this is not stored yet: make room on"
-                " the disk of the hub before it is stopped, storing is tried again by itself"
+                "rejected, but the log cannot be written, so this is not stored yet; free up space"
+                " on the hub's disk before you stop it, and the runner retries by itself"
             )
         entry = entry.with_problem(problem)
         self._entries[request_id] = entry

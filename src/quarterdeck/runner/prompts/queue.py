@@ -42,9 +42,10 @@ from quarterdeck.runner.prompts.store import (
     QueueChanges,
     deleted_prompt,
 )
-from quarterdeck.runner.sessions.manager import HostCondition, SessionManager
+from quarterdeck.runner.sessions.manager import HostCondition, SessionManager, closed_error
 from quarterdeck.storage import Storage
-from quarterdeck.wire import IndependentTasks, background_tasks
+from quarterdeck.views.context import LiveAdapter
+from quarterdeck.wire import REQUEST_CANCELLED, IndependentTasks, background_tasks
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,8 @@ RETRY_SECONDS: Final = 1.0
 """Until a database that failed is tried again."""
 BUSY_SECONDS: Final = 0.05
 """Until a session is tried again that is busy with something that no status shows."""
+RECORDED_SECONDS: Final = 3.0
+"""That a turn which another program has ended may take to be in the log."""
 PARKING_SECONDS: Final = 2.0
 """That turns have to end when the hub does."""
 _BUSY: Final = (ERROR_CODES["prompt_in_flight"], ERROR_CODES["config_invalid"])
@@ -60,6 +63,10 @@ _STOPPED: Final = PromptError(
     message="the hub was stopped during the turn; send the prompt again to continue",
 )
 PAGE: Final = 1000
+_NOT_STEERED: Final = (
+    "only a session that is open in its own program can be steered;"
+    ' send the prompt with the mode "queue" or "interrupt"'
+)
 
 _HEARD: Final = PromptError(
     code="quarterdeck/interrupted",
@@ -69,6 +76,17 @@ _UNHEARD: Final = PromptError(
     code="quarterdeck/interrupted",
     message="the hub stopped before the agent got the prompt; send it again",
 )
+
+
+class _Noted:
+    """What the log has of a prompt."""
+
+    def __init__(self, *, is_elsewhere: bool) -> None:
+        """`is_elsewhere`: another program runs the turn, and what it records is read."""
+        self.is_elsewhere = is_elsewhere
+        self.seqs: list[int] = []
+        self.begun = anyio.Event()
+        self.ended = anyio.Event()
 
 
 class PromptQueue:
@@ -91,6 +109,16 @@ class PromptQueue:
         self._awake: dict[str, bool] = {}  # whether a worker has to look again, by session
         self._running: dict[str, int] = {}  # the row that runs, by session
         self._is_ending = False
+        self.is_draining = False
+        """Whether no new turn starts."""
+        self.live: Callable[[str], LiveAdapter | None] = lambda _session_id: None
+        """Returns what takes prompts for a session that another program runs now."""
+        self.advise: Callable[[str, PromptError], PromptError] = lambda _, failure: failure
+        """Adds to the error of a turn what to do about it."""
+
+    @property
+    def running_turns(self) -> int:
+        return len(self._running)
 
     async def start(self, tasks: IndependentTasks) -> None:
         """Settle what an earlier process left running and start on what is queued."""
@@ -100,14 +128,33 @@ class PromptQueue:
             self._wake(session_id)
 
     async def park(self) -> None:
-        """Cancel running turns and wait for their end, a while; the queue stays."""
+        """Cancel running turns and wait for their end, a while; the queue stays.
+
+        Turns that another program runs continue there.
+        """
         self._is_ending = True
         # All of it within that time: while the disk is full, no cancellation is ever stored.
         with anyio.move_on_after(PARKING_SECONDS):
             async with anyio.create_task_group() as tasks:
-                for session_id in tuple(self._running):
+                for session_id in self._own_turns():
                     tasks.start_soon(self._cancel, session_id)
-            await self._condition.wait_for(lambda: not self._running)
+            await self._condition.wait_for(lambda: not self._own_turns())
+
+    def _own_turns(self) -> list[str]:
+        """Return the sessions whose turns an agent of this host runs."""
+        return [each for each in self._running if self.live(each) is None]
+
+    def set_draining(self, *, is_draining: bool) -> None:
+        """Start no new turn, or start them again; running turns are not affected."""
+        self.is_draining = is_draining
+        self._condition.notify()
+
+    async def wait_idle(self) -> None:
+        """Wait until no turn runs, of the queue or of a client of the host."""
+        await self._condition.wait_for(lambda: not self._running and not self._prompting_sessions())
+
+    def _prompting_sessions(self) -> bool:
+        return any(each.status == "prompting" for each in self._host.get_sessions())
 
     # ---- what clients do -----------------------------------------------------------------------
 
@@ -131,8 +178,9 @@ class PromptQueue:
             return known.entry
         session = self._manager.session(session_id)
         if has_ended(session.status):
-            message = f"session {session_id} is {session.status}; reopen it first"
-            raise AcpError(ERROR_CODES["session_closed"], message)
+            raise closed_error(self._host, session)
+        if mode == "steer" and self.live(session_id) is None:
+            raise RequestRejected("invalid", _NOT_STEERED)
         row, is_new = await self._store.add(session_id, key, blocks, mode, by)
         if self._host.get_session(session_id) is None:  # it was deleted while that was stored
             await self._store.remove_all(session_id)
@@ -142,6 +190,8 @@ class PromptQueue:
             self._wake(session_id)
             if mode == "interrupt":
                 await self._cancel(session_id)
+            elif mode == "steer" and self._tasks is not None:
+                self._tasks.start_soon(self._begin, row)  # now, and not after the turn that runs
         return row.entry
 
     async def get(self, session_id: str, key: str) -> PromptEntry:
@@ -213,12 +263,21 @@ class PromptQueue:
         except QuarterdeckError as error:
             await self._refused(waiting, error)
             return
-        if self._is_ending:
-            return
+        await self._condition.wait_for(lambda: not self.is_draining or self._is_ending)
+        if not self._is_ending:
+            # One that interrupts may have come while this one waited.
+            await self._begin(await self._store.next_queued(session_id) or waiting)
+
+    async def _begin(self, waiting: PromptRow) -> None:
+        """Run a prompt, unless it is not queued any more."""
+        session_id = waiting.entry.session_id
         after = self._host.last_seq(session_id)
         row = await self._store.begin(waiting.id, after)
         if row is not None:
             self.changes.changed(session_id)
+            if row.entry.mode == "steer":
+                await self._turn(row, after)
+                return
             self._running[session_id] = row.id
             try:
                 await self._turn(row, after)
@@ -226,8 +285,22 @@ class PromptQueue:
                 del self._running[session_id]
                 self._condition.notify()
 
+    async def _deliver(self, entry: PromptEntry) -> Mapping[str, Any]:
+        """Send a prompt to its agent, or to the program that runs its session; wait for its end."""
+        live = self.live(entry.session_id)
+        if live is None:
+            return await self._host.prompt(entry.session_id, entry.prompt, key=entry.key)
+        if entry.mode == "steer":
+            await live.steer(entry.session_id, entry.prompt)
+            return {"stopReason": "end_turn"}
+        return await live.prompt(entry.session_id, entry.prompt)
+
     async def _ready(self, session_id: str) -> None:
         """Wait until a session takes a prompt."""
+        live = self.live(session_id)
+        if live is not None:
+            await live.wait_idle(session_id)
+            return
         while (await self._manager.ensure_active(session_id)).status != "active":
             await self._condition.wait_for(lambda: not self._is_prompting(session_id))
 
@@ -238,31 +311,37 @@ class PromptQueue:
     async def _refused(self, row: PromptRow, error: Exception) -> None:
         """Store that a prompt could not be run; a session that has ended runs no others."""
         session = self._host.get_session(row.entry.session_id)
-        facts = _facts(error)
+        facts = self.advise(row.entry.session_id, _facts(error))
         if session is None or has_ended(session.status):
             await self._write(row, lambda: self._store.cancel_all(row.entry.session_id, facts))
         else:
             await self._write(row, lambda: self._store.end(row.id, "failed", error=facts))
 
     async def _turn(self, row: PromptRow, after: int) -> None:
-        seqs: list[int] = []
+        noted = _Noted(is_elsewhere=self.live(row.entry.session_id) is not None)
+        seqs, stopped = noted.seqs, _HEARD if noted.is_elsewhere else _STOPPED
         try:
             async with background_tasks() as tasks:
-                tasks.start_soon(self._note_seq, row, after, seqs)
-                entry = row.entry
-                finished = await self._host.prompt(entry.session_id, entry.prompt, key=entry.key)
+                tasks.start_soon(self._note_seq, row, after, noted)
+                finished = await self._deliver(row.entry)
+                if noted.is_elsewhere and row.entry.mode != "steer":  # that is taken up later
+                    with anyio.move_on_after(RECORDED_SECONDS):
+                        await noted.ended.wait()
         except AcpError as error:
             await self._turn_refused(row, error, seqs)
         except QuarterdeckError as error:
-            await self._end(row, "failed", seqs, error=_facts(error))
+            facts = self.advise(row.entry.session_id, _facts(error))
+            await self._end(row, "failed", seqs, error=facts)
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True):
-                await self._end(row, "interrupted", seqs, error=_STOPPED, is_last=True)
+                await self._end(row, "interrupted", seqs, error=stopped, is_last=True)
             raise
         else:
             state, stop_reason, failure = outcome_of(finished)
             if self._is_ending and state == "cancelled":
                 state, failure = "interrupted", _STOPPED
+            if state == "failed" and failure is not None:
+                failure = self.advise(row.entry.session_id, failure)
             await self._end(row, state, seqs, stop_reason=stop_reason, error=failure)
 
     async def _turn_refused(self, row: PromptRow, error: AcpError, seqs: list[int]) -> None:
@@ -272,22 +351,26 @@ class PromptQueue:
             return
         await self._end(row, "failed", seqs, error=_facts(error))
 
-    async def _note_seq(self, row: PromptRow, after: int, seqs: list[int]) -> None:
+    async def _note_seq(self, row: PromptRow, after: int, noted: _Noted) -> None:
         """Store where in the log a prompt begins, as soon as it is there; its end stores it too."""
-        begun = anyio.Event()
 
         def look(event: Event) -> None:
-            if not seqs and begins(event, row.entry.key):
-                seqs.append(event.seq)
-                begun.set()
+            if noted.seqs:
+                if event.type == "prompt-finished":
+                    noted.ended.set()
+            elif begins(event, row.entry.key) or _begins_elsewhere(event, row.entry):
+                noted.seqs.append(event.seq)
+                noted.begun.set()
 
         try:
             unsubscribe = self._host.subscribe(row.entry.session_id, after, look)
             try:
-                await begun.wait()
+                await noted.begun.wait()
+                await self._store.note_seq(row.id, noted.seqs[0])
+                if noted.is_elsewhere:
+                    await noted.ended.wait()
             finally:
                 unsubscribe()
-            await self._store.note_seq(row.id, seqs[0])
         except QuarterdeckError as error:  # the turn continues
             logger.warning("the prompt queue failed", extra={"reason": str(error)})
 
@@ -327,11 +410,11 @@ class PromptQueue:
                 await anyio.sleep(RETRY_SECONDS)
 
     async def _cancel(self, session_id: str) -> None:
-        session = self._host.get_session(session_id)
-        if session is None or session.status != "prompting":
+        session, live = self._host.get_session(session_id), self.live(session_id)
+        if live is None and (session is None or session.status != "prompting"):
             return
         try:
-            await self._host.cancel(session_id)
+            await (self._host.cancel(session_id) if live is None else live.interrupt(session_id))
         except QuarterdeckError as error:  # its agent is gone, and the turn with it
             logger.info("a turn could not be cancelled", extra={"reason": str(error)})
 
@@ -360,7 +443,7 @@ async def _settle(storage: Storage, store: PromptStore, row: PromptRow, after: i
     seq: int | None = None
     ended: Mapping[str, Any] | None = None
     async for event in _readable(storage, row.entry.session_id, after):
-        if seq is None and begins(event, row.entry.key):
+        if seq is None and (begins(event, row.entry.key) or _begins_elsewhere(event, row.entry)):
             seq = event.seq
         elif seq is not None and event.type == "prompt-finished":
             ended = event.payload
@@ -381,6 +464,17 @@ def begins(event: Event, key: str) -> bool:
     return isinstance(ours, dict) and ours.get("promptKey") == key
 
 
+def _begins_elsewhere(event: Event, entry: PromptEntry) -> bool:
+    """Return whether an event is a prompt as another program has recorded it: without its key."""
+    ours = (event.extensions or {}).get("quarterdeck")
+    is_foreign = isinstance(ours, dict) and "source" in ours
+    return (
+        is_foreign
+        and event.type == "user-message-chunk"
+        and event.payload.get("content") in entry.prompt
+    )
+
+
 def outcome_of(
     finished: Mapping[str, Any],
 ) -> tuple[PromptState, str | None, PromptError | None]:
@@ -388,6 +482,8 @@ def outcome_of(
     stop_reason = finished.get("stopReason")
     reason = stop_reason if isinstance(stop_reason, str) else None
     failure = finished.get("error")
+    if isinstance(failure, Mapping) and failure.get("code") == REQUEST_CANCELLED:
+        return "cancelled", "cancelled", None  # some agents report it as an error
     if isinstance(failure, Mapping):
         facts = PromptError(code="acpjs/agent-error", message=str(failure.get("message")))
         return "failed", reason, facts

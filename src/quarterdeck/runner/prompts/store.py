@@ -30,11 +30,13 @@ from quarterdeck.host import Host
 from quarterdeck.jsontext import decode_json, encode_json
 from quarterdeck.protocol import ERROR_CODES
 from quarterdeck.runner.actor import Actor, not_found
+from quarterdeck.runner.prompts.agent_commands import check_commands
 from quarterdeck.runner.prompts.state import PromptState
 from quarterdeck.runner.schema import column_of, id_of_column, now
 from quarterdeck.storage.database import Database
 
-PromptMode: TypeAlias = Literal["queue", "interrupt"]
+PromptMode: TypeAlias = Literal["queue", "interrupt", "steer"]
+_MODES: Final[tuple[PromptMode, ...]] = ("queue", "interrupt", "steer")  # by `is_urgent`
 MOST_QUEUED: Final = 100
 """Prompts that may wait in one session."""
 
@@ -68,6 +70,8 @@ class PromptEntry(Struct, frozen=True, kw_only=True, rename="camel"):
     by: Actor | UnsetType = UNSET
     created_at: str
     updated_at: str
+    waits_until: str | UnsetType = UNSET
+    """Set while its machine is away: it is sent when the machine comes back before that."""
 
 
 class PromptRow(Struct, frozen=True, kw_only=True):
@@ -188,7 +192,7 @@ class PromptStore:
                     key,
                     digest,
                     _text(blocks),
-                    mode == "interrupt",
+                    _MODES.index(mode),
                     None if by is None else _text(by),
                     at,
                     at,
@@ -363,7 +367,7 @@ def _row(columns: Any) -> PromptRow:
         key=key,
         session_id=id_of_column(session_id),
         state=state,
-        mode="interrupt" if is_urgent else "queue",
+        mode=_MODES[is_urgent],
         prompt=decode_json(blocks),
         seq=UNSET if seq is None else seq,
         stop_reason=UNSET if stop is None else stop,
@@ -394,7 +398,12 @@ _KEY: Final = "_meta"
 
 
 def permitted_blocks(blocks: Any, *, may_send_meta: bool) -> tuple[Any, bool]:
-    """Return the blocks of a prompt that may be sent, and whether `_meta` was removed."""
+    """Return the blocks of a prompt that may be sent, and whether `_meta` was removed.
+
+    Raises:
+        RequestRejected: if it is a command of the agent that needs the same scope.
+    """
+    check_commands(blocks, may_change=may_send_meta)
     if may_send_meta or not _has_meta(blocks):
         return blocks, False
     return _without_meta(blocks), True
@@ -406,8 +415,8 @@ def report_removed_meta(host: Host, session_id: Any, by: Actor, scope: str) -> N
     host.diagnose(
         "warn",
         "prompt/meta-left-out",
-        f"the _meta of a prompt was left out: {by.name} may {scope}, and what stands"
-        f" there can change what the agent asks for; that needs {META_SCOPE}",
+        f"the _meta of a prompt was removed: it can change what the agent asks permission for,"
+        f" which needs the scope {META_SCOPE}; {by.name} has {scope}",
         session_id=session_id if known else None,
         data={"device": by.id},
     )

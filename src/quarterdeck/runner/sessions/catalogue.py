@@ -23,6 +23,7 @@ from quarterdeck.host import Host
 from quarterdeck.protocol import Event, SessionSnapshotWire, SessionStatus, decode_event
 from quarterdeck.protocol.timestamps import iso_seconds
 from quarterdeck.runner.actor import not_found
+from quarterdeck.runner.adoption.service import ForeignState
 from quarterdeck.runner.sessions.labels import SessionLabels
 from quarterdeck.storage import MOST_PAGE_BYTES, SessionMeta, Storage
 from quarterdeck.storage.group_commit import PageRequest, ThreadedStorage
@@ -187,8 +188,12 @@ class SessionOverview(Struct, frozen=True, kw_only=True, rename="camel"):
     """`sessionId` and `seq` of the session that this one continues."""
     archived: bool = False
     """Whether it is left out of lists."""
+    foreign: ForeignState | UnsetType = UNSET
+    """What is known of it in the program that runs it, if that is followed."""
     damage: str | UnsetType = UNSET
     """What is known to be wrong with its log, as a sentence."""
+    machine: str | UnsetType = UNSET
+    """The id of its machine, if that is not the hub's own."""
 
 
 class SessionCatalogue:
@@ -203,6 +208,8 @@ class SessionCatalogue:
         self._on_deleted = on_deleted
         self._closed: dict[str, SessionMeta] = {}
         self._titles = SessionTitles(host.options.storage)
+        self.foreign: Callable[[str, str | None], ForeignState | None] = lambda _id, _name: None
+        """Returns what is known of a session of a foreign program."""
 
     async def start(self) -> None:
         """Read which sessions were closed before, and the labels of all."""
@@ -259,7 +266,16 @@ class SessionCatalogue:
 
     def _damages(self) -> Mapping[str | None, str]:
         """Return what is wrong with the logs of sessions; of several damages the last."""
-        return {each.session_id: each.sentence for each in self._host.log_damages}
+        damages: dict[str | None, str] = {
+            each.session_id: each.sentence for each in self._host.log_damages
+        }
+        return damages | self._host.heads.stopped_sessions()
+
+    def refresh(self, session_id: str) -> None:
+        """Take over what has changed in the log of a closed session."""
+        meta = self._host.heads.closed_meta(session_id)
+        if meta is not None and session_id in self._closed:
+            self._closed[session_id] = meta
 
     async def learn(self) -> None:
         """Bring the titles and times of live sessions up to date."""
@@ -302,8 +318,13 @@ class SessionCatalogue:
             parent_session_id=session.parent_session_id,
             forked_from=session.forked_from,
             archived=label.is_archived,
+            foreign=self._foreign(session),
             damage=damages.get(session.session_id, UNSET),
         )
+
+    def _foreign(self, session: SessionSnapshotWire) -> ForeignState | UnsetType:
+        name = session.agent_definition_id
+        return self.foreign(session.session_id, None if name is UNSET else name) or UNSET
 
     def _closed_view(self, meta: SessionMeta, damages: Mapping[str | None, str]) -> SessionOverview:
         servers, title = meta.mcp_servers, self._titles.get(meta.session_id)

@@ -28,6 +28,7 @@ from typing import Any, Final, assert_never
 import anyio
 from msgspec import UNSET
 
+from quarterdeck.agents import is_added, with_values
 from quarterdeck.errors import (
     AcpError,
     DatabaseFailed,
@@ -111,6 +112,8 @@ class SessionManager:
         changes: QueueChanges,
     ) -> None:
         self.known = known = confinement.known
+        self.configured_servers: Callable[[str], list[dict[str, Any]]] = lambda cwd: []
+        """Returns the MCP servers that sessions in a folder get by the configuration."""
         self._catalogue = catalogue
         self._changes = changes
         self._store = store
@@ -123,6 +126,8 @@ class SessionManager:
         self._shared: dict[str, _Shared] = {}
         self._uses: dict[str, int] = {}  # how often each agent was needed
         self._leaving: dict[str, str] = {}  # definition ids of agents that are being stopped
+        self.check_free: Callable[[str], None] = lambda _session_id: None
+        """Raises if another program has a session open."""
         self._tasks: IndependentTasks | None = None
 
     async def start(self, tasks: IndependentTasks) -> None:
@@ -237,6 +242,7 @@ class SessionManager:
                 self._uses[agent_id] = self.uses(agent_id) + 1
                 return agent
             await self.dispose_agent(agent_id)
+        await anyio.to_thread.run_sync(self.known.check_installed, name)
         agent = await self._spawned(self._confinement.for_workspace(definition, workspace))
         if workspace is not None:
             self._workspaces[agent.agent_id] = workspace
@@ -291,7 +297,7 @@ class SessionManager:
         """
         session = self._host.get_session(session_id)
         if session is None:
-            raise _closed(self._catalogue.get(session_id))
+            raise closed_error(self._host, self._catalogue.get(session_id))
         return session
 
     async def ensure_active(self, session_id: str) -> SessionSnapshotWire:
@@ -311,7 +317,7 @@ class SessionManager:
                 await self.once(f"session {session_id}", lambda: self._open_again(session_id))
                 return self.session(session_id)
             case "creating" | "resuming" | "closed" | "deleted":
-                raise _closed(session)
+                raise closed_error(self._host, session)
             case _:
                 assert_never(session.status)
 
@@ -338,14 +344,30 @@ class SessionManager:
             await self._condition.wait_for(is_settled)
         return self.session(session_id)
 
-    async def _open_again(self, session_id: str) -> None:
+    async def agent_of_stopped(self, session_id: str) -> AgentSnapshotWire:
+        """Return the agent that can fork a session that has stopped, started if necessary.
+
+        Raises:
+            RequestRejected: if its agent is unknown.
+            AcpError: if its agent cannot be started.
+        """
         session = self._catalogue.get(session_id)
-        name = session.agent
+        name = self._agent_name(session)
+        return await self.start_agent(name, self._confinement.workspace(name, session.cwd))
+
+    def _agent_name(self, session: SessionOverview) -> str:
+        name, session_id = session.agent, session.session_id
         if name is UNSET:
             message = (
                 f"the agent of session {session_id} is unknown; name one when you load the session"
             )
             raise RequestRejected("not-startable", message)
+        return name
+
+    async def _open_again(self, session_id: str) -> None:
+        self.check_free(session_id)
+        session = self._catalogue.get(session_id)
+        name = self._agent_name(session)
         workspace = self._confinement.workspace(name, session.cwd)
         agent = await self.start_agent(name, workspace)
         try:
@@ -390,14 +412,21 @@ class SessionManager:
 
     def whole_servers(self, session: SessionSnapshotWire | SessionOverview) -> list[Any]:
         """Return the MCP servers of a session but those whose secrets were not stored."""
-        servers: list[Any] = [] if session.mcp_servers is UNSET else list(session.mcp_servers)
+        stored: list[Any] = [] if session.mcp_servers is UNSET else list(session.mcp_servers)
+        known = {each["name"]: each for each in self.configured_servers(session.cwd)}
+        environ = self.known.environment.all
+        servers = [
+            with_values(each, environ) if is_added(each) else known.get(each.get("name"), each)
+            for each in stored
+        ]
         missing = [server for server in servers if _lacks_secrets(server)]
         if missing:
             names = ", ".join(str(server.get("name")) for server in missing)
             self._host.diagnose(
                 "warn",
                 "session/servers-left-out",
-                f"{names}: the values of their secrets are not stored; load the session with them",
+                f"MCP servers left out: {names}; their secrets are not stored, so load the session"
+                " with these servers to use them",
                 session_id=session.session_id,
             )
         return [server for server in servers if server not in missing]
@@ -446,7 +475,9 @@ class SessionManager:
         try:
             return (await self.start_agent(name)).agent_id
         except (AcpError, RequestRejected) as error:
-            message = f"session {session_id} is deleted here alone: {error.message}"
+            message = (
+                f"session {session_id} was deleted here only, not at its agent: {error.message}"
+            )
             self._host.diagnose("warn", "session/delete-skipped", message)
             return None
 
@@ -488,8 +519,10 @@ def _is_starting(status: AgentStatus) -> bool:
             assert_never(status)
 
 
-def _closed(session: SessionSnapshotWire | SessionOverview) -> AcpError:
-    message = f"session {session.session_id} is {session.status}; reopen it first"
+def closed_error(host: Host, session: SessionSnapshotWire | SessionOverview) -> AcpError:
+    """Return what to raise for a command that needs a session to be open."""
+    stopped = host.heads.stopped_sentence(session.session_id)
+    message = stopped or f"session {session.session_id} is {session.status}; reopen it first"
     return AcpError(ERROR_CODES["session_closed"], message)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from quarterdeck.policy import git_parts, read_command, unwrapped
+from quarterdeck.protocol.line_diff import hunks_of
 from quarterdeck.views.context.types import (
     ChangeType,
     GitBranchCreate,
@@ -22,7 +23,6 @@ from quarterdeck.views.context.types import (
     GitPush,
     GitStash,
 )
-from quarterdeck.views.line_diff import hunks_of
 
 # Each matches within one line: an output may be long, and hostile.
 _COMMITTED: Final = re.compile(

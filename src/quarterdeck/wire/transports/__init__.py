@@ -1,9 +1,9 @@
 """Transports: byte streams that carry messages."""
 
 from quarterdeck.wire.transports.base import ByteTransport
+from quarterdeck.wire.transports.file_descriptors import FdTransport, stdio_transport
 from quarterdeck.wire.transports.memory import MemoryTransport, memory_pair
 from quarterdeck.wire.transports.process import ProcessTransport, open_process
-from quarterdeck.wire.transports.stdio import FdTransport, stdio_transport
 
 __all__ = [
     "ByteTransport",

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import anyio
 from anyio.abc import ByteReceiveStream, Process
@@ -24,7 +24,7 @@ from anyio.abc import ByteReceiveStream, Process
 from quarterdeck.errors import AgentNotFound, ConnectionClosed
 from quarterdeck.wire.tasks import background_tasks, foreign_errors
 from quarterdeck.wire.transports.base import OnBytes
-from quarterdeck.wire.transports.stdio import FdTransport
+from quarterdeck.wire.transports.file_descriptors import FdTransport
 
 _READ_SIZE = 64 * 1024  # the capacity of a Linux pipe; a larger buffer costs a mapping per read
 _STDERR_LINES = 100  # kept to explain how the child ended
@@ -32,6 +32,7 @@ _STDERR_LINE = 2000  # characters per line; a longer line is split
 _REFUSAL_SECONDS = 0.2  # between closing its input and its exit
 _REAP_SECONDS = 5.0  # for the kernel to end a killed child
 _EXIT_SECONDS = 1.0  # between its exit, the end of its output and its last words
+RECENT_SECONDS = 10.0  # before a signal ends a child: what it wrote earlier does not explain that
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +51,8 @@ class ProcessTransport:
     ) -> None:
         self.process = process
         self.last_stderr: deque[str] = deque(maxlen=_STDERR_LINES)
+        self._stderr_times: deque[float] = deque(maxlen=_STDERR_LINES)
+        self._exited_at: float | None = None
         self._pipes = pipes
         self._program = program
         self._on_stderr = on_stderr
@@ -60,6 +63,18 @@ class ProcessTransport:
     def exit_status(self) -> int | None:
         """The status it exited with; negative for a signal; None while it runs."""
         return self.process.returncode
+
+    def exit_record(self) -> dict[str, Any]:
+        """Return how it exited, as JSON: a `code`, a `signal`, or nothing while it runs."""
+        status = self.exit_status
+        if status is None:
+            return {}
+        if status >= 0:
+            return {"code": status}
+        try:
+            return {"signal": signal.Signals(-status).name}
+        except ValueError:
+            return {"signal": str(-status)}
 
     async def pump(self, on_bytes: OnBytes) -> None:
         def take(data: bytes) -> anyio.Event | None:
@@ -75,6 +90,7 @@ class ProcessTransport:
     async def end_output_on_exit(self) -> None:
         """End the output of a child that has exited, although another process may hold it open."""
         await self.process.wait()
+        self._exited_at = anyio.current_time()
         self._await_silence()
 
     def _await_silence(self) -> None:
@@ -101,6 +117,20 @@ class ProcessTransport:
         """Return how many bytes of its input the child has read, and has yet to read."""
         return self._pipes.read_progress()
 
+    async def watch_unread(self, seconds: float, on_unread: Callable[[], bool]) -> None:
+        """Call `on_unread` when the child has left its input unread for some time.
+
+        If it returns False, that was of no interest, and it is called again.
+        """
+        taken, since, is_reported = -1, anyio.current_time(), False
+        while True:
+            await anyio.sleep(seconds / 2)
+            now, unread = self.read_progress()
+            if not unread or now != taken:
+                taken, since, is_reported = now, anyio.current_time(), False
+            elif not is_reported and anyio.current_time() - since >= seconds:
+                is_reported = on_unread()
+
     def close_input(self) -> None:
         """Close the input of the child; its output can still be read."""
         self._pipes.close_writing()
@@ -121,8 +151,16 @@ class ProcessTransport:
             await self.process.wait()
             await self._stderr_ended.wait()
         text = f"{self._program} {_ending(self.process.returncode)}"
-        line = explaining_line([_STYLES.sub("", each) for each in self.last_stderr])
+        line = explaining_line([_STYLES.sub("", each) for each in self._last_words()])
         return f"{text}; its last words: {line}" if line else text
+
+    def _last_words(self) -> list[str]:
+        """Return the lines that can explain the end: a signal can come long after the last one."""
+        status, ended_at = self.process.returncode, self._exited_at
+        if status is None or status >= 0 or ended_at is None:
+            return list(self.last_stderr)
+        lines = zip(self._stderr_times, self.last_stderr, strict=True)
+        return [line for at, line in lines if at >= ended_at - RECENT_SECONDS]
 
     async def drain_stderr(self, stream: ByteReceiveStream) -> None:
         """Read standard error to its end, line by line, in bounded memory."""
@@ -146,6 +184,7 @@ class ProcessTransport:
         for start in range(0, len(line), _STDERR_LINE):
             piece = line[start : start + _STDERR_LINE]
             self.last_stderr.append(piece)
+            self._stderr_times.append(anyio.current_time())
             try:
                 self._on_stderr(piece)
             except foreign_errors():

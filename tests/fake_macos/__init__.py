@@ -1,0 +1,1 @@
+"""A machine like macOS, on Linux: what Linux alone has is missing, and libproc answers."""
