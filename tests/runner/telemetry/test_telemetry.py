@@ -120,6 +120,19 @@ async def test_a_turn_is_a_trace_with_its_calls_and_decisions(
     assert call.end_time_unix_nano <= turn.end_time_unix_nano
 
 
+async def test_a_turn_that_is_being_sent_when_the_runner_ends_is_not_sent_again(
+    tmp_path: Path, collector: Collector
+) -> None:
+    collector.released.clear()
+    async with running(traced(tmp_path, collector.url, SAY)) as runner:
+        await run_turn(runner, tmp_path)
+        await until(lambda: collector.attempts)
+        threading.Timer(0.2, collector.released.set).start()
+    sent = [span.span_id for span in collector.spans]
+    assert len(turns(collector)) == 1
+    assert len(sent) == len(set(sent))
+
+
 async def test_metrics_and_logs_are_sent_too_and_nothing_has_content(
     tmp_path: Path, collector: Collector
 ) -> None:

@@ -85,6 +85,15 @@ class _EndedTurn(NamedTuple):
     spans: list[Span]
 
 
+class _Request:
+    """Turns on their way to the receiver."""
+
+    def __init__(self, turns: list[_EndedTurn]) -> None:
+        self.turns = turns
+        self.answered = anyio.Event()
+        self.is_accepted = False
+
+
 class _Follower:
     """What is known of one log."""
 
@@ -126,6 +135,8 @@ class Telemetry:
         self._span_count = 0
         """Spans in `_waiting`."""
         self._has_waiting = anyio.Event()
+        self._request: _Request | None = None
+        """There is one at a time: the end of the runner waits for it and sends nothing twice."""
 
     def take_agent(self, span: Span) -> None:
         """Export the start of an agent."""
@@ -271,20 +282,33 @@ class Telemetry:
             pause = min(pause * 2, longest)
 
     async def _export_next(self) -> bool:
-        """Send the oldest turns; return whether they were accepted."""
+        """Send the oldest turns, or wait for those that are being sent; return if accepted."""
+        request = self._request
+        if request is None:
+            request = self._request = _Request(self._oldest_turns())
+            spans = [span for turn in request.turns for span in turn.spans]
+            start_daemon_thread(lambda: self._exporter.export(spans), self._on_answer)
+        await request.answered.wait()
+        return request.is_accepted
+
+    def _oldest_turns(self) -> list[_EndedTurn]:
         turns: list[_EndedTurn] = []
         for turn in self._waiting:
             if turns and sum(len(each.spans) for each in (*turns, turn)) > MOST_AT_ONCE:
                 break
             turns.append(turn)
-        spans = [span for turn in turns for span in turn.spans]
-        is_accepted = await in_daemon_thread(lambda: self._exporter.export(spans)) is True
-        if is_accepted:
-            for turn in turns:
+        return turns
+
+    def _on_answer(self, answer: object) -> None:
+        request, self._request = self._request, None
+        assert request is not None
+        request.is_accepted = answer is True
+        if request.is_accepted:
+            for turn in request.turns:
                 self._settle(turn)
                 if self._waiting and self._waiting[0] is turn:  # else dropped meanwhile
                     self._take_first()
-        return is_accepted
+        request.answered.set()
 
     async def _store_progress(self) -> None:
         exported, self._exported = self._exported, {}
@@ -304,26 +328,37 @@ class Telemetry:
 
 
 async def in_daemon_thread(work: Callable[[], object]) -> object:
+    """Run what blocks in a daemon thread; return None if it fails."""
+    results: list[object] = []
+    done = anyio.Event()
+
+    def on_done(result: object) -> None:
+        results.append(result)
+        done.set()
+
+    start_daemon_thread(work, on_done)
+    await done.wait()
+    return results[0]
+
+
+def start_daemon_thread(work: Callable[[], object], on_done: Callable[[object], None]) -> None:
     """Run what blocks in a thread that the end of the process does not wait for.
 
-    Returns None if it fails. A receiver may take as long as its timeout, and the worker threads of
-    anyio would hold up a runner that ends by as much.
+    `on_done` is called in the event loop with the result, None if it failed. A receiver may take
+    as long as its timeout, and worker threads of anyio would hold up a runner that ends by as much.
     """
-    results: list[object] = []
-    done, token = anyio.Event(), current_token()
+    token = current_token()
 
     def run() -> None:
         try:
-            results.append(work())
+            result = work()
         except Exception:  # foreign code: an exporter
             logger.exception("telemetry could not be sent")
-            results.append(None)
+            result = None
         with suppress(RuntimeError):  # the runner has ended meanwhile
-            from_thread.run_sync(done.set, token=token)
+            from_thread.run_sync(on_done, result, token=token)
 
     threading.Thread(target=run, name="telemetry", daemon=True).start()
-    await done.wait()
-    return results[0]
 
 
 def open_telemetry(settings: TelemetrySettings, environ: Mapping[str, str]) -> TelemetryExporter:
