@@ -1,6 +1,6 @@
 """A hub works with the runner of an older version, and a runner with the hub of an older one.
 
-The older version is the wheel of a commit of this repository. Whatever the link gets, both
+The older version is the wheel of the first commit that has the link. Whatever the link gets, both
 directions must pass with it; when a protocol is dropped, a newer commit takes its place.
 """
 
@@ -26,18 +26,22 @@ from tests.taping.tapes import environment
 
 pytestmark = pytest.mark.slow
 
-OLDER = "152ff21812c5c878311801a85e458f0f73a713ec"
-"""The first version with two processes: link protocol 1 without the feature `heads`."""
+FIRST_FILE = "src/quarterdeck/runner/link/handshake.py"
+"""The commit that added this file is the older version: link protocol 1."""
 ROOT = Path(__file__).parents[2]
 Role = Literal["runner", "hub"]
+
+
+def _git(*words: str) -> bytes:
+    return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True).stdout
 
 
 @pytest.fixture(scope="module")
 def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the wheel of the older version; return the folder that it was unpacked to."""
     folder = tmp_path_factory.mktemp("older")
-    command = ["git", "archive", OLDER]
-    archive = subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout
+    added = _git("log", "--diff-filter=A", "--format=%H", "--", FIRST_FILE).split()
+    archive = _git("archive", added[-1].decode())
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         files.extractall(folder, filter="data")
     (folder / "web/node_modules").symlink_to(ROOT / "web/node_modules")

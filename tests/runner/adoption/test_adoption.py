@@ -89,6 +89,27 @@ async def test_what_is_appended_is_recorded_once_across_restarts(tmp_path: Path)
         assert sum(each.type == "agent-message-chunk" for each in events) == 1
 
 
+async def test_what_claude_writes_before_what_it_follows_is_recorded_after_it(
+    tmp_path: Path,
+) -> None:
+    claude = program(tmp_path)
+    said = {"role": "assistant", "content": [{"type": "text", "text": "the answer"}]}
+    claude.write({"type": "assistant", "message": said, "parentUuid": "line-3"})
+    async with running(tmp_path) as runner:
+        await followed(runner, claude)
+        claude.prompt("the prompt")
+        events = await until(runner, claude.session_id, "the answer")
+        chunks = [each.type for each in events if each.type.endswith("-chunk")]
+        assert chunks == ["user-message-chunk", "agent-message-chunk"]
+        claude.write({"type": "assistant", "message": {**said, "id": "m"}, "parentUuid": "gone"})
+        while True:  # it is recorded although what it follows never comes
+            events = await log_of(runner, claude.session_id)
+            if sum(each.type == "agent-message-chunk" for each in events) == 2:
+                break
+            await anyio.sleep(0.02)
+        numbered(events)
+
+
 async def test_a_session_that_could_not_be_read_is_tried_again_soon(tmp_path: Path) -> None:
     claude = program(tmp_path)
     found = ForeignSession(id=claude.session_id, cwd=claude.cwd, path=str(claude.path))

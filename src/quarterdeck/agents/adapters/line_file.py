@@ -46,7 +46,7 @@ class LineFile:
             OSError: if the file cannot be read.
             SourceRewritten: if it is shorter than what was read, or its lines are others.
         """
-        with _opened(self.path) as file:
+        with opened(self.path) as file:
             size = os.fstat(file.fileno()).st_size
             if size < self.offset:
                 raise SourceRewritten(self.path)
@@ -96,7 +96,7 @@ class LineFile:
         return []
 
 
-def _opened(path: str) -> BinaryIO:
+def opened(path: str) -> BinaryIO:
     """Open a file that another program owns; a pipe or a device in its place does not block."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -12,9 +12,10 @@ from quarterdeck.agents.adapters.line_file import LineFile, LongLine
 from quarterdeck.errors import JsonInvalid
 from quarterdeck.jsontext import decode_json
 from quarterdeck.protocol import Normalized
-from quarterdeck.views.context import ForeignSession, ForeignUpdate
+from quarterdeck.views.context import Cursor, ForeignSession, ForeignUpdate
 
 _SHOWN_OF_UNREADABLE: Final = 2_000
+_EMPTY: Final = object()
 
 
 class LineParser(Protocol):
@@ -43,6 +44,10 @@ class LineReader:
         """How far the file was read."""
         return self._lines.offset
 
+    @property
+    def is_holding(self) -> bool:
+        return False
+
     def read(self) -> Sequence[ForeignUpdate]:
         while lines := self._lines.read():
             updates = [update for line, end in lines for update in self._read_line(line, end)]
@@ -51,23 +56,31 @@ class LineReader:
         return ()
 
     def _read_line(self, line: bytes | LongLine, end: int) -> list[ForeignUpdate]:
-        read = self._updates(line, end)
+        return self._placed(self._updates_of(self._decoded(line, end)), {"offset": end})
+
+    def _placed(self, read: list[Normalized], position: Cursor) -> list[ForeignUpdate]:
+        """Return the updates of a line with the cursor after it."""
         at = self._parser.at
         if self._skipped_until and at <= self._skipped_until:
             return []
-        cursor = {"offset": end, **self._parser.state()}
+        cursor = {**position, **self._parser.state()}
         return [ForeignUpdate(update=each, at=at, cursor=cursor) for each in read]
 
-    def _updates(self, line: bytes | LongLine, end: int) -> list[Normalized]:
+    def _decoded(self, line: bytes | LongLine, end: int) -> Any:
+        """Return the JSON of a line; `_EMPTY`, or an update, if there is none."""
         if isinstance(line, LongLine):
-            return [unreadable(end - 1 - line.size, line.size, "too long")]
+            return unreadable(end - 1 - line.size, line.size, "too long")
         if not line.strip():
-            return []
+            return _EMPTY
         try:
-            decoded = decode_json(line)
+            return decode_json(line)
         except JsonInvalid as error:
-            return [unreadable(end - 1 - len(line), len(line), str(error), line)]
-        return self._parser.updates(decoded)
+            return unreadable(end - 1 - len(line), len(line), str(error), line)
+
+    def _updates_of(self, decoded: Any) -> list[Normalized]:
+        if decoded is _EMPTY:
+            return []
+        return [decoded] if isinstance(decoded, Normalized) else self._parser.updates(decoded)
 
     def skip(self, until: int) -> None:
         self._skipped_until = until

@@ -41,6 +41,8 @@ _T = TypeVar("_T")
 TICK_SECONDS: Final = 0.5
 _SCAN_SHARE: Final = 200.0  # a scan may take this fraction of the time: half a percent
 _SAVE_SECONDS: Final = 2.0
+_HELD_SECONDS: Final = 0.1
+"""After which a session is read again whose reader waits for what comes first."""
 _RETRY_SECONDS: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """After which a session that could not be read is tried again, each time in a row."""
 
@@ -258,6 +260,9 @@ class ProgramFollower:
         if not foreign.can_record(found.id):
             followed.was_ours = foreign.is_ours(found.id)
             followed.reader, followed.read_version = None, version
+            return
+        if not updates and reader.is_holding:
+            followed.retry_at = time.monotonic() + _HELD_SECONDS
             return
         if not updates:
             followed.reader, followed.read_version = None, version

@@ -62,6 +62,10 @@ class ForeignSession(Struct, frozen=True, kw_only=True, rename="camel"):
 class SessionReader(Protocol):
     """Reads one foreign session from a cursor on; blocking, so it is called on a thread."""
 
+    @property
+    def is_holding(self) -> bool:
+        """Whether it has read what it does not return yet: what comes before is not there yet."""
+
     def read(self) -> Sequence[ForeignUpdate]:
         """Return the next updates; none if there is nothing new yet. It may be called again.
 

@@ -12,9 +12,8 @@ from typing_extensions import override
 
 from quarterdeck.agents.adapters.claude import hooks
 from quarterdeck.agents.adapters.claude.files import ClaudeFiles, folder_of
-from quarterdeck.agents.adapters.claude.transcript import Transcript
+from quarterdeck.agents.adapters.claude.reader import ClaudeReader
 from quarterdeck.agents.adapters.file_adapter import Abilities, FileAdapter
-from quarterdeck.agents.adapters.line_reader import LineReader
 from quarterdeck.errors import JsonInvalid
 from quarterdeck.jsontext import decode_json
 from quarterdeck.views.context import AgentDataPaths, Cursor, ForeignSession, HookSettings
@@ -60,11 +59,8 @@ class ClaudeAdapter(FileAdapter):
         return self._files.running()
 
     @override
-    def open_reader(self, session: ForeignSession, after: Cursor | None, at: int) -> LineReader:
-        cursor = after or {}
-        is_open = bool(cursor.get("turn"))
-        transcript = Transcript(cwd=session.cwd, is_turn_open=is_open, at=at)
-        return LineReader(session, int(cursor.get("offset", 0)), transcript)
+    def open_reader(self, session: ForeignSession, after: Cursor | None, at: int) -> ClaudeReader:
+        return ClaudeReader(session, after, at)
 
     # ---- the hook --------------------------------------------------------------------------
 

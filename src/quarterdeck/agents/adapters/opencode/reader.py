@@ -51,6 +51,10 @@ class StoreReader:
         elif isinstance(after.get("message"), str):
             self._message = (int(after.get("created", 0)), after["message"])
 
+    @property
+    def is_holding(self) -> bool:
+        return False
+
     def read(self) -> Sequence[ForeignUpdate]:
         self._begin()
         while self._seq is None:
