@@ -222,6 +222,14 @@ def test_a_password_in_a_file_that_others_can_read_is_refused(tmp_path: Path) ->
     assert load_config({}, path).database.url
 
 
+def test_a_credential_in_the_arguments_of_an_mcp_server_is_rejected(tmp_path: Path) -> None:
+    path = tmp_path / "hub.toml"
+    path.write_text('[mcp.a]\ncommand = "run"\nargs = ["--token", "abc"]', encoding="utf-8")
+    with pytest.raises(SettingsInvalid, match="the argument --token gives a credential") as refused:
+        load_config({}, path)
+    assert "abc" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("mode", "user", "group", "words"),
     [

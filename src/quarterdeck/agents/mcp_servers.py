@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
@@ -99,22 +100,35 @@ def literal_secret(settings: McpServerSettings) -> str | None:
     for name, value in settings.headers.items():
         if _REFERRING_HEADER.fullmatch(value) is None:
             return f"the header {name} has a literal value"
+    return stored_secret(settings)
+
+
+def stored_secret(settings: McpServerSettings) -> str | None:
+    """Return what may be a secret in what the log has of a server: its URL and its arguments."""
     address = urlsplit(settings.url)
     if "@" in address.netloc or _SECRET_PARAMETER.search(address.query):
         return "the URL contains a credential"
-    for each in settings.args:
-        if (found := _SECRET_ARGUMENT.match(each) or _ASSIGNED_SECRET.search(each)) is not None:
-            return f"the argument {found[1]} gives a credential"
-    return None
+    words = [word for each in settings.args for word in each.split()]  # a line for a shell, too
+    options = [*words, *(f"{word}={after}" for word, after in pairwise(words) if after[0] != "-")]
+    found = [_SECRET_OPTION.match(each) for each in options]
+    found += [_ASSIGNED_SECRET.search(each) for each in settings.args]
+    secret = next(filter(None, found), None)
+    return None if secret is None else f"the argument {secret[1]} gives a credential"
 
 
+USE_VARIABLE: Final = (
+    "the log stores arguments and URLs, so pass it in a variable or a header, as ${NAME}"
+)
 _REFERRING_HEADER: Final = re.compile(r"(?:[A-Za-z]+ )?" + VARIABLE.pattern)
 _TELLING: Final = (
     r"(?:token|api[-_]?key|access[-_]?key|secret|password|passwd|credentials?|auth|authorization"
     r"|(?<![a-z])(?:pat|key)(?![a-z]))"
 )
 _SECRET_PARAMETER: Final = re.compile(rf"(?i)(?:^|&)[^=&]*{_TELLING}[^=&]*=")
-_SECRET_ARGUMENT: Final = re.compile(rf"(?i)(--?[\w-]*{_TELLING})(?:=.*)?$", re.DOTALL)
+_SECRET_OPTION: Final = re.compile(
+    rf"(?i)(--?(?!no-)[\w-]*{_TELLING})=(?![\"']?\$\{{?\w+\}}?[\"']?$).", re.DOTALL
+)
+"""As in `--token=…`; a value that only names a variable is none."""
 _ASSIGNED_SECRET: Final = re.compile(rf"(?i)(?<![\w-])([\w-]*{_TELLING})(?:=|: )[\"']?[^$\s\"']")
 """As in `docker run -e TOKEN=…`, `curl -H "Authorization: …"` or `sh -c "TOKEN=… program"`."""
 
@@ -285,6 +299,8 @@ def parse_server(text: str, environ: Mapping[str, str]) -> dict[str, Any]:
         settings = McpServerSettings(url=words[0])
     else:
         settings = McpServerSettings(command=words[0], args=tuple(words[1:]), env=env)
+    if (secret := stored_secret(settings)) is not None:
+        raise Misused(f"--mcp {name}: {secret}; {USE_VARIABLE}")
     try:
         return server_of(name, settings, environ)
     except RequestRejected as error:

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from quarterdeck.agents import AgentSettings, McpServerSettings, SandboxSettings
-from quarterdeck.agents.mcp_servers import problem_of
+from quarterdeck.agents.mcp_servers import USE_VARIABLE, problem_of, stored_secret
 from quarterdeck.errors import SettingsInvalid
 from quarterdeck.http.downloads import url_refusal
 from quarterdeck.http.origins import DEFAULT_PORT, LOCAL_PROXIES
@@ -447,12 +447,18 @@ def _check(config: HubConfig, reader: _Reader) -> None:
     if "://" in registry and (refusal := url_refusal(registry)) is not None:
         reason = f"catalogue.registry: {refusal}; use an https URL, or the path of a file"
         raise reader.invalid(("catalogue", "registry"), reason)
-    for name, settings in config.mcp.items():
-        if (problem := problem_of(settings)) is not None:
-            raise reader.invalid(("mcp", name), f"mcp.{name} {problem}")
+    _check_mcp(config, reader)
     for name, agent in config.agents.items():
         _check_agent(name, agent, reader)
     _check_sandboxes(config, reader)
+
+
+def _check_mcp(config: HubConfig, reader: _Reader) -> None:
+    for name, settings in config.mcp.items():
+        if (problem := problem_of(settings)) is not None:
+            raise reader.invalid(("mcp", name), f"mcp.{name} {problem}")
+        if (secret := stored_secret(settings)) is not None:
+            raise reader.invalid(("mcp", name), f"mcp.{name}: {secret}; {USE_VARIABLE}")
 
 
 def _check_telemetry(settings: TelemetrySettings, reader: _Reader) -> None:

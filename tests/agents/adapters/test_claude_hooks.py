@@ -54,6 +54,13 @@ def test_the_hook_of_another_runner_is_replaced() -> None:
     assert with_hook(old, COMMAND) == with_hook({"hooks": {"Stop": [THEIRS]}}, COMMAND)
 
 
+def test_only_the_hook_of_the_same_runner_is_removed() -> None:
+    other = with_hook({"hooks": {"Stop": [THEIRS]}}, COMMAND.replace("/h/", "/other/"))
+    assert without_hook(other, COMMAND) == other
+    older = with_hook({}, COMMAND.replace("/usr/bin/python", "/old/python"))
+    assert without_hook(older, COMMAND) == {}
+
+
 @pytest.mark.parametrize("settings", [{"hooks": []}, {"hooks": {"PermissionRequest": {}}}])
 def test_settings_of_another_shape_are_not_touched(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="is not a list"):

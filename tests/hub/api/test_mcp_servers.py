@@ -96,6 +96,30 @@ def test_what_is_no_server_is_misuse(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        *("a=run --token abc", "a=run --api-key=abc", "a=run -e TOKEN=abc"),
+        *("a=https://me:abc@b.example", "a=https://b.example?api_key=abc"),
+        *("a=run --header 'Authorization: Bearer abc'", "a=sh -c 'run --token abc'"),
+    ],
+)
+def test_a_credential_in_what_the_log_stores_is_misuse(text: str) -> None:
+    with pytest.raises(Misused, match=r"credential; the log stores .* as \$\{NAME\}"):
+        parse_server(text, {})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("a=run --no-auth", "a=run --auth --verbose", "a=run --key-file k", "a=run --tokens 5"),
+        "a=TOKEN=abc sh -c 'run --token \"$TOKEN\"'",
+    ],
+)
+def test_what_only_looks_like_a_credential_is_accepted(text: str) -> None:
+    assert parse_server(text, {})["name"] == "a"
+
+
+@pytest.mark.parametrize(
     "wrong",
     [
         McpServerSettings(),

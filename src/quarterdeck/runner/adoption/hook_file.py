@@ -61,7 +61,7 @@ class HookFile:
             _write(settings.path, settings.installed)
 
     def remove(self, config: str | None = None) -> None:
-        """Remove the hook; a file that would be left empty is removed.
+        """Remove the hook, not one of another runner; a file that would be left empty is removed.
 
         Settings in `config` that cannot be read have no hook if they do not name it.
 

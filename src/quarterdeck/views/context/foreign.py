@@ -111,9 +111,9 @@ class HookSettings(Struct, frozen=True, kw_only=True):
     removed: str
     """Its text without the hook; empty if nothing would be left."""
     has_hook: bool
-    """Whether the hook of a runner is there now."""
+    """Whether the hook of this runner is there, also one of an older version."""
     is_current: bool
-    """Whether it is the hook of this runner."""
+    """Whether it is there as it would be installed now."""
 
 
 @runtime_checkable

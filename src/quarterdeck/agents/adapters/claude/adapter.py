@@ -77,13 +77,13 @@ class ClaudeAdapter(FileAdapter):
             raise ValueError(f"{path} is not JSON: {error}") from error
         if not isinstance(settings, dict):
             raise ValueError(f"{path} is not a JSON object")  # noqa: TRY004 - of a file
-        removed = hooks.without_hook(settings)
+        removed = hooks.without_hook(settings, command)
         return HookSettings(
             path=str(path),
             before=before,
             installed=_pretty(hooks.with_hook(settings, command)),
             removed=_pretty(removed) if removed else "",
-            has_hook=hooks.has_hook(settings),
+            has_hook=removed != settings,
             is_current=hooks.with_hook(settings, command) == settings,
         )
 

@@ -59,37 +59,46 @@ def with_hook(settings: Mapping[str, Any], command: str) -> Json:
     return changed
 
 
-def without_hook(settings: Mapping[str, Any]) -> Json:
-    """Return settings without the hook; everything else is as it was."""
+def without_hook(settings: Mapping[str, Any], command: str | None = None) -> Json:
+    """Return settings without the hook; everything else is as it was.
+
+    With a `command`, only the hook for the same socket is removed: one of another runner stays.
+    """
     hooks = settings.get("hooks")
     entries = hooks.get(EVENT) if isinstance(hooks, dict) else None
     if not isinstance(hooks, dict) or not isinstance(entries, list):
         return dict(settings)
-    kept = [left for entry in entries for left in _without(entry)]
+    socket = None if command is None else _socket_of(command)
+    kept = [left for entry in entries for left in _without(entry, socket)]
     others = {name: value for name, value in hooks.items() if name != EVENT}
     changed = {**hooks, EVENT: kept} if kept else others
     rest = {name: value for name, value in settings.items() if name != "hooks"}
     return {**settings, "hooks": changed} if changed else rest
 
 
-def has_hook(settings: Mapping[str, Any]) -> bool:
-    return without_hook(settings) != dict(settings)
-
-
-def _without(entry: Any) -> list[Any]:
+def _without(entry: Any, socket: str | None) -> list[Any]:
     """Return an entry without our hook, in a list; an empty one if nothing else was in it."""
     commands = entry.get("hooks") if isinstance(entry, dict) else None
     if not isinstance(commands, list):
         return [entry]
-    left = [each for each in commands if not _is_ours(each)]
+    left = [each for each in commands if not _is_ours(each, socket)]
     if len(left) == len(commands):
         return [entry]
     return [{**entry, "hooks": left}] if left else []
 
 
-def _is_ours(hook: Any) -> bool:
+def _is_ours(hook: Any, socket: str | None) -> bool:
     command = hook.get("command") if isinstance(hook, dict) else None
-    return isinstance(command, str) and SCRIPT in command and "quarterdeck" in command
+    if not isinstance(command, str) or SCRIPT not in command or "quarterdeck" not in command:
+        return False
+    return socket is None or _socket_of(command) == socket
+
+
+def _socket_of(command: str) -> str | None:
+    try:
+        return shlex.split(command)[-1]
+    except (ValueError, IndexError):
+        return None
 
 
 # ---- requests ----------------------------------------------------------------------------------
