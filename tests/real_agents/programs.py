@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import anyio
 
+from quarterdeck.agents import AgentSettings
 from tests.hub.api.kit import Client, options, running
 from tests.real_agents.agents import AGENTS, agents_folder, codex_config
 from tests.real_agents.model_server import model_server
@@ -91,9 +92,12 @@ def in_terminal(
 
 
 @asynccontextmanager
-async def hub_beside(program: Program, url: str, home: Path, **more: str) -> AsyncIterator[Client]:
+async def hub_beside(
+    program: Program, url: str, home: Path, agents: Mapping[str, AgentSettings] = {}, **more: str
+) -> AsyncIterator[Client]:
     environ = {**environ_of(program, url, home), **more}
-    async with running(replace(options(home / "hub"), environ=environ)) as (_hub, client):
+    given = replace(options(home / "hub", **agents), environ=environ)
+    async with running(given) as (_hub, client):
         await client.post(f"/api/adoption/{program.name}", {"hook": program.name == "claude"})
         yield client
 
@@ -238,7 +242,9 @@ def _prepare_claude(_url: str, home: Path) -> None:
 
 def _said_in_claude(home: Path) -> Said:
     said: Said = []
-    for line in _lines(home / "claude" / "projects"):
+    lines = _lines(home / "claude" / "projects")
+    # Claude Code does not always write them in this order.
+    for line in sorted(lines, key=lambda line: str(line.get("timestamp", ""))):
         content = (line.get("message") or {}).get("content")
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
         texts = [each["text"] for each in blocks if each.get("type") == "text"]

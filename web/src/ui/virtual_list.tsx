@@ -50,6 +50,8 @@ const NOTHING: Drawn = { keys: [], range: { from: 0, to: 0, above: 0, below: 0 }
 export function VirtualList<Row>(props: Props<Row>): JSX.Element {
   const scroller = useRef<HTMLDivElement>(null)
   const head = useRef<HTMLDivElement>(null)
+  const above = useRef<HTMLDivElement>(null)
+  const below = useRef<HTMLDivElement>(null)
   const memory = useRef<Memory>(null as never)
   memory.current ??= {
     heights: new RowTops(),
@@ -112,7 +114,7 @@ export function VirtualList<Row>(props: Props<Row>): JSX.Element {
         for (const { target } of changes) {
           const row = target as HTMLElement
           const key = row.dataset['key']
-          if (key === undefined) hasChanged = true
+          if (key === undefined) hasChanged ||= target === element || memory.current.isStuck
           else if (row.isConnected) {
             const isNews = heights.measure(key, row.offsetHeight, now.current.range.from)
             hasChanged ||= isNews
@@ -130,7 +132,10 @@ export function VirtualList<Row>(props: Props<Row>): JSX.Element {
   useLayoutEffect(() => {
     const element = scroller.current
     if (element === null) return undefined
-    observer.observe(element)
+    // All that has a height, so that the end is never left by what changes above it.
+    for (const part of [element, head.current, above.current, below.current]) {
+      if (part !== null) observer.observe(part)
+    }
     return () => observer.disconnect()
   }, [])
 
@@ -194,7 +199,7 @@ export function VirtualList<Row>(props: Props<Row>): JSX.Element {
         <h2 class="aside">{props.label}</h2>
         {props.header}
       </div>
-      <div style={{ height: `${range.above}px` }} />
+      <div ref={above} style={{ height: `${range.above}px` }} />
       {props.rows.slice(range.from, range.to).map((row, index) => {
         const key = keys[range.from + index] as string
         return (
@@ -208,7 +213,7 @@ export function VirtualList<Row>(props: Props<Row>): JSX.Element {
           />
         )
       })}
-      <div style={{ height: `${range.below}px` }} />
+      <div ref={below} style={{ height: `${range.below}px` }} />
       {props.footer}
     </div>
   )
