@@ -80,7 +80,7 @@ async def test_a_session_is_continued_through_acp_when_its_terminal_is_closed(ho
             before = said_here(await client.events(session_id))
             with anyio.fail_after(60):
                 await client.prompt(session_id, "later", "[run touch later]")
-                await answer(client, await request_of(client), "allow")
+                await answer(client, await request_of(client), "allow-once")
                 assert (await client.ended(session_id, "later"))["state"] == "done"
             assert (home / "work" / "later").exists()
             events = await client.events(session_id)
