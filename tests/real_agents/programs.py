@@ -93,10 +93,13 @@ def in_terminal(
 
 @asynccontextmanager
 async def hub_beside(
-    program: Program, url: str, home: Path, agents: Mapping[str, AgentSettings] = {}, **more: str
+    program: Program, url: str, home: Path, claude: AgentSettings | None = None, /, **more: str
 ) -> AsyncIterator[Client]:
+    """Run a hub; `claude` is the agent that continues sessions of Claude Code."""
     environ = {**environ_of(program, url, home), **more}
-    given = replace(options(home / "hub", **agents), environ=environ)
+    folder = home / "hub"
+    given = options(folder) if claude is None else options(folder, claude=claude)
+    given = replace(given, environ=environ)
     async with running(given) as (_hub, client):
         await client.post(f"/api/adoption/{program.name}", {"hook": program.name == "claude"})
         yield client

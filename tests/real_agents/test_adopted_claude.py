@@ -69,7 +69,7 @@ async def test_a_session_is_continued_through_acp_when_its_terminal_is_closed(ho
         CLAUDE.prepare(url, home)
         environ = {**environ_of(CLAUDE, url, home), **agent.environ(url)}
         acp = AgentSettings(command=str(agent.command(agents_folder())), env=environ)
-        async with hub_beside(CLAUDE, url, home, {"claude": acp}) as client:
+        async with hub_beside(CLAUDE, url, home, acp) as client:
             with in_terminal(CLAUDE, url, home) as terminal, anyio.fail_after(60):
                 await terminal.until(CLAUDE.is_ready)
                 await begin(CLAUDE, terminal, home, "[run touch made]")
